@@ -105,16 +105,6 @@ def test_an_error_survives_pickling_and_copying(kind: type[AsyncfinError], again
     assert restored is not error
 
 
-@pytest.mark.parametrize("kind", [TransportError, NotFoundError, MalformedAnswerError])
-def test_wire_error_names_its_request(kind: type[AsyncfinError]) -> None:
-    """Among thousands of companies it says which; usage and limits have none."""
-    error = example(kind)
-    assert f"in query of {ENTITY}" in str(error)
-    error.operation, error.entity_id = "usage", None
-    assert "in usage" in str(error)
-    assert "in usage of" not in str(error)
-
-
 @pytest.mark.parametrize("own", [None, AT])
 def test_error_context_completes_errors(own: datetime | None) -> None:
     """An error keeps its time and request id; it gets those of its request if it has none."""

@@ -85,16 +85,6 @@ async def test_every_job_gives_one_result(count: int, limit: int) -> None:
     assert sorted(await taken(Busy().jobs(count), limit)) == list(range(count))
 
 
-@pytest.mark.parametrize("limit", [1, 3])
-async def test_limit_of_jobs_is_used(limit: int) -> None:
-    """At most `limit` jobs run at once, and as many as that do."""
-    busy = Busy()
-    async with bounded(busy.jobs(20), limit) as results:
-        async for _ in results:
-            await asyncio.sleep(0.1)
-    assert busy.most == limit
-
-
 @pytest.mark.parametrize("limit", [1, 2, 5])
 async def test_generators_share_limit_item_by_item(limit: int) -> None:
     """A generator of many items does not block the others; an item is begun once there is a place for it."""
@@ -204,22 +194,6 @@ class Counting:
         finally:
             await asyncio.sleep(1)
             self.closed = True
-
-
-async def test_cancelled_step_loses_no_item() -> None:
-    """Each `anext` that times out leaves its item to the next one, and the end comes after the last item."""
-    came: list[int] = []
-    late = 0
-    async with resumable(Counting(3).numbers) as items:
-        while True:
-            try:
-                came.append(await asyncio.wait_for(anext(items), 0.4))
-            except TimeoutError:
-                late += 1
-            except StopAsyncIteration:
-                break
-    assert came == [0, 1, 2]
-    assert late > 3
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -336,18 +310,6 @@ def test_call_of_ended_loop_is_dropped() -> None:
         loop.run_until_complete(asyncio.wait([left]))
     finally:
         loop.close()
-
-
-async def test_cancelled_leader_leaves_call_to_followers(calls: SingleFlight[str, int]) -> None:
-    """Cancelling the first caller neither cancels the call of the others nor starts it again."""
-    call = Call()
-    leader, follower = start(calls.share("a", call)), start(calls.share("a", call))
-    await asyncio.sleep(5)
-    leader.cancel()
-    await asyncio.wait([leader])
-    assert leader.cancelled()
-    assert await follower == 1
-    assert call.begun == 1
 
 
 async def test_last_caller_to_leave_cancels_call(calls: SingleFlight[str, int]) -> None:

@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_type
 
 import asyncfin
+import asyncfin.typing as types
 from asyncfin import (
-    AllowanceExhaustedError,
     Annual,
-    ArgumentError,
-    AsyncfinError,
-    AuthenticationError,
     Batch,
     Bucket,
-    BucketUnavailableError,
     Cache,
     CacheStats,
     Catalogue,
@@ -29,9 +25,7 @@ from asyncfin import (
     CheckReport,
     Client,
     Comparison,
-    ConnectionFailedError,
     Dataset,
-    DatasetChangedError,
     EntityAnswer,
     EntityReport,
     Exact,
@@ -44,48 +38,35 @@ from asyncfin import (
     Finding,
     FiscalRange,
     HalfYearly,
-    IncompleteResultError,
-    MalformedAnswerError,
-    ManifestMismatchError,
     MemoryCache,
-    NotFoundError,
     Panel,
     Period,
-    PermissionDeniedError,
     Plan,
     Quarterly,
     Query,
     QueryPage,
-    RateLimitedError,
     RedisBucket,
     RedisCache,
     ReportingGroup,
-    RequestTimeoutError,
     Retry,
-    RunInProgressError,
     Scope,
     ScopeGroup,
     ScopeRef,
     Select,
-    SelectionError,
     Series,
-    ServerFailureError,
-    ServiceError,
     Source,
     Timeouts,
     TokenBucket,
     Trailing,
-    TransportError,
-    TruncatedAnswerError,
     Unchanged,
     UnknownToAllError,
     UsageWindow,
-    ValidationFailedError,
     Value,
     as_of,
     changes,
     check,
     concat,
+    events,
     extract,
     extract_cost,
     first_of,
@@ -98,65 +79,7 @@ from asyncfin import (
     read_names,
     token_file,
 )
-from asyncfin.events import (
-    BucketStats,
-    Counts,
-    Event,
-    ExtractFinished,
-    ExtractStarted,
-    QuestionFinished,
-    QuestionStarted,
-    RequestFinished,
-    RequestStarted,
-    Restarted,
-    Retrying,
-    Stats,
-    Waited,
-    Waiting,
-)
 from asyncfin.sandbox import Sandbox
-from asyncfin.typing import (
-    RULES,
-    AnyPath,
-    AnyPaths,
-    AskedVersion,
-    AskToken,
-    Bound,
-    ClientOptions,
-    Concern,
-    Cut,
-    EntityIds,
-    EntityState,
-    Lane,
-    Latest,
-    Layout,
-    Listing,
-    MakeClient,
-    MakeExecutor,
-    Match,
-    Missing,
-    Moment,
-    Names,
-    Observer,
-    OneOf,
-    OnError,
-    OnProgress,
-    Outcome,
-    PeriodSelection,
-    Rank,
-    Resolved,
-    Response,
-    Row,
-    Rule,
-    Scale,
-    ScopePath,
-    SearchResult,
-    Shown,
-    TokenSource,
-    Unit,
-    ValueVersion,
-    Wanted,
-)
 from asyncfin.web import (
     AsgiRequest,
     ClientGoneError,
@@ -181,35 +104,35 @@ async def token() -> str:
     return "a-token"
 
 
-def observer(event: Event) -> None:
+def observer(event: events.Event) -> None:
     match event:
-        case QuestionStarted():
+        case events.QuestionStarted():
             assert_type(event.lane, str)
-        case QuestionFinished():
+        case events.QuestionFinished():
             assert_type(event.series, int | None)
-        case ExtractStarted():
+        case events.ExtractStarted():
             assert_type(event.entities, int)
-        case ExtractFinished():
+        case events.ExtractFinished():
             assert_type(event.failure, str | None)
-        case RequestStarted():
+        case events.RequestStarted():
             assert_type(event.attempt, int)
-        case RequestFinished():
+        case events.RequestFinished():
             assert_type(event.status, int | None)
             assert_type(event.failure, str | None)
-        case Retrying():
+        case events.Retrying():
             assert_type(event.wait, float)
-        case Restarted():
+        case events.Restarted():
             assert_type(event.operation, str)
-        case Waited():
+        case events.Waited():
             assert_type(event.seconds, float)
-        case Waiting():
+        case events.Waiting():
             assert_type(event.until, datetime | None)
 
 
 class Counter:
     """An observer that is an object."""
 
-    def __call__(self, event: Event, /) -> None:
+    def __call__(self, event: events.Event, /) -> None:
         print(event.operation, event.entity_id)
 
 
@@ -222,7 +145,7 @@ def buckets() -> None:
     ]
     for bucket in shared:
         stats = bucket.stats()
-        assert_type(stats, BucketStats)
+        assert_type(stats, events.BucketStats)
 
 
 async def caches() -> None:
@@ -236,8 +159,8 @@ async def caches() -> None:
         assert_type(generic.stats().series, int)
 
 
-def clients(source: TokenSource, lane: Lane, observers: list[Observer]) -> Client:
-    assert_type(token_file(Path("token")), AskToken)
+def clients(source: types.TokenSource, lane: types.Lane, observers: list[types.Observer]) -> Client:
+    assert_type(token_file(Path("token")), types.AskToken)
     Client.from_env(bucket=None, max_in_flight=2, lane="bulk", allow_http=True)
     return Client(
         "https://example.com",
@@ -256,15 +179,15 @@ def clients(source: TokenSource, lane: Lane, observers: list[Observer]) -> Clien
 
 
 def words(
-    many: AnyPaths,
-    ids: EntityIds,
-    options: ClientOptions,
-    version: AskedVersion,
-    cut: Cut,
-    when: Moment,
-    make: MakeClient,
-    workers: MakeExecutor,
-    listing: Listing,
+    many: types.AnyPaths,
+    ids: types.EntityIds,
+    options: types.ClientOptions,
+    version: types.AskedVersion,
+    cut: types.Cut,
+    when: types.Moment,
+    make: types.MakeClient,
+    workers: types.MakeExecutor,
+    listing: types.Listing,
 ) -> None:
     Select(scope_combinations=many)
     assert_type(Client.from_env(**options), Client)
@@ -273,13 +196,13 @@ def words(
 
 
 def picked(select: Select, catalogue: Catalogue) -> None:
-    assert_type(select.picked, tuple[Wanted, ...] | None)
-    assert_type(catalogue.resolve(Annual()), Resolved)
+    assert_type(select.picked, tuple[types.Wanted, ...] | None)
+    assert_type(catalogue.resolve(Annual()), types.Resolved)
 
 
 def searched(catalogue: Catalogue) -> None:
     found = catalogue.search("revenue")
-    assert_type(found, SearchResult)
+    assert_type(found, types.SearchResult)
     assert_type(Select.of(found), Select)
 
 
@@ -287,15 +210,15 @@ async def left(request: AsgiRequest, error: Exception) -> None:
     assert_type(http_error(error), HttpError)
 
 
-def choices(paths: list[AnyPath], ids: OneOf, bound: Bound) -> None:
+def choices(paths: list[types.AnyPath], ids: types.OneOf, bound: types.Bound) -> None:
     Select("Revenue", "segment=cloud", cadence=["annual"], basis=("segment",), label="sales")
     Select(metric_ids=ids, scope_combinations=[ScopeRef("segment", "cloud")])
     Select(scope_combinations=paths, where=lambda series: "EBIT" in series.label, name="ebit")
     select = Select.from_json(Select(series_ids={"a", "b"}).to_json())
     assert_type(select, Select)
-    assert_type(parse_path("segment=cloud"), ScopePath)
+    assert_type(parse_path("segment=cloud"), types.ScopePath)
     assert_type(format_path([("segment", "cloud")]), str)
-    selections: list[PeriodSelection] = [
+    selections: list[types.PeriodSelection] = [
         Exact(["FY2023", Period(2024, 12, 12)]),
         FiscalRange(2020, "FY2024-Q3"),
         FiscalRange((2020, 1), bound),
@@ -331,15 +254,15 @@ async def reads(client: Client) -> None:
     assert_type(catalogue.scope_groups, tuple[ScopeGroup, ...])
     assert_type(catalogue.select(Select(), allow_missing=True), tuple[CatalogueSeries, ...])
     assert_type(catalogue.explain(catalogue.missing(Select("a"))), str)
-    groups = SearchResult.group([catalogue.search("revenue")])
-    assert_type(groups, list[list[tuple[int, Match]]])
-    assert_type(groups[0][0][1].rank, Rank)
-    assert_type(catalogue.search("revenue").matches, tuple[Match, ...])
-    assert_type(RULES["annual"](last=1), Rule)
+    groups = types.SearchResult.group([catalogue.search("revenue")])
+    assert_type(groups, list[list[tuple[int, types.Match]]])
+    assert_type(groups[0][0][1].rank, types.Rank)
+    assert_type(catalogue.search("revenue").matches, tuple[types.Match, ...])
+    assert_type(types.RULES["annual"](last=1), types.Rule)
     assert_type(catalogue.missing(Select("a")), Mapping[str, tuple[str, ...]])
     print(catalogue.to_arrow(Select("a")).num_rows)
     assert_type(Annual(last=2).resolve(catalogue), Exact)
-    rule: Rule = HalfYearly(last=2)
+    rule: types.Rule = HalfYearly(last=2)
     print(rule)
     query = Query(["Revenue"], ["segment=cloud"], Trailing(12))
     async for found in client.query_pages(ENTITY, query, prefetch=True):
@@ -347,15 +270,15 @@ async def reads(client: Client) -> None:
         assert_type(found.series, tuple[Series, ...])
     usage = await client.usage(date(2024, 1, 1), "2024-03-31")
     assert_type(usage, tuple[UsageWindow, ...])
-    assert_type(await client.request("GET", "/v1/limits"), Response)
+    assert_type(await client.request("GET", "/v1/limits"), types.Response)
     stats = client.stats()
-    assert_type(stats, Stats)
+    assert_type(stats, events.Stats)
     assert_type(client.bucket, Bucket)
     with client.observed(Counter()):
         pass
 
 
-async def questions(client: Client, version: ValueVersion) -> None:
+async def questions(client: Client, version: types.ValueVersion) -> None:
     plan = await client.plan(ENTITY, Select("Revenue"), Annual(), value_version=version, fill_cache=False)
     assert_type(plan, Plan)
     assert_type(plan.series, tuple[CatalogueSeries, ...])
@@ -369,7 +292,7 @@ async def questions(client: Client, version: ValueVersion) -> None:
             assert_type(piece, Panel)
 
 
-def panels(panel: Panel, layout: Layout) -> None:
+def panels(panel: Panel, layout: types.Layout) -> None:
     for series in panel:
         assert_type(series, Series)
         for value in series.values:
@@ -389,74 +312,82 @@ def panels(panel: Panel, layout: Layout) -> None:
     concat([panel, panel])
     concat([panel], "wide", labels=True, columns=["year"])
     print(first_of([panel], ["a"]).num_rows, last_twelve_months(panel, period_meanings="b").num_rows)
-    unit: Unit = "millions"
-    assert_type(panel.show(unit, width=80), Shown)
-    assert_type(panel.rows(unit), list[Row])
-    assert_type(panel.rows()[0].scale, Scale)
-    assert_type(panel.latest(2), Latest)
+    unit: types.Unit = "millions"
+    assert_type(panel.show(unit, width=80), types.Shown)
+    assert_type(panel.rows(unit), list[types.Row])
+    assert_type(panel.rows()[0].scale, types.Scale)
+    assert_type(panel.latest(2), types.Latest)
     assert_type(panel.why("a", "FY2024"), str | None)
     "FY2024" in panel.periods  # type: ignore[comparison-overlap]  # noqa: B015  mypy compares the items
     assert_type(panel.periods.index("FY2024"), int)
 
 
 def named(path: Path) -> None:
-    names: Names = read_names(path)
+    names: types.Names = read_names(path)
     assert_type(names.id("apple"), str)
     assert_type(names.ids(["apple", "nvidia"]), tuple[str, ...])
 
 
-def failures(error: AsyncfinError) -> str:
-    assert_type(error.concerns, Concern)
+def failures(error: asyncfin.AsyncfinError) -> str:
+    assert_type(error.concerns, types.Concern)
     match error:
-        case ArgumentError():
+        case asyncfin.ArgumentError():
             return str(error)
         case UnknownToAllError():
             assert_type(error.extract_report, ExtractReport)
-        case SelectionError():
+        case asyncfin.SelectionError():
             assert_type(error.missing, Mapping[str, tuple[str, ...]])
-        case RequestTimeoutError() | ConnectionFailedError() | TruncatedAnswerError():
+        case (
+            asyncfin.RequestTimeoutError()
+            | asyncfin.ConnectionFailedError()
+            | asyncfin.TruncatedAnswerError()
+        ):
             assert_type(error.retryable, bool)
-        case TransportError():
+        case asyncfin.TransportError():
             assert_type(error.sent, bool)
-        case AllowanceExhaustedError():
+        case asyncfin.AllowanceExhaustedError():
             assert_type(error.resume_at, datetime)
-        case RateLimitedError():
+        case asyncfin.RateLimitedError():
             assert_type(error.retry_after, float | None)
         case (
-            ValidationFailedError()
-            | AuthenticationError()
-            | PermissionDeniedError()
-            | NotFoundError()
-            | DatasetChangedError()
-            | ServerFailureError()
+            asyncfin.ValidationFailedError()
+            | asyncfin.AuthenticationError()
+            | asyncfin.PermissionDeniedError()
+            | asyncfin.NotFoundError()
+            | asyncfin.DatasetChangedError()
+            | asyncfin.ServerFailureError()
         ):
             assert_type(error.status, int)
-        case ServiceError():
+        case asyncfin.ServiceError():
             assert_type(error.code, str | None)
-        case MalformedAnswerError():
+        case asyncfin.MalformedAnswerError():
             assert_type(error.problems, tuple[str, ...])
-        case IncompleteResultError():
+        case asyncfin.IncompleteResultError():
             assert_type(error.series_ids, tuple[str, ...])
-        case BucketUnavailableError() | RunInProgressError() | ManifestMismatchError():
+        case (
+            asyncfin.BucketUnavailableError()
+            | asyncfin.RunInProgressError()
+            | asyncfin.ManifestMismatchError()
+        ):
             pass
     return "unknown"
 
 
-async def extractions(client: Client, on_error: OnError, callback: OnProgress) -> None:
+async def extractions(client: Client, on_error: types.OnError, callback: types.OnProgress) -> None:
     report = await extract(
         client, [ENTITY], Select("Revenue"), Annual(), to=Path("out"), on_error=on_error, progress=callback
     )
     assert_type(report, ExtractReport)
     assert_type(report.failed, tuple[EntityReport, ...])
     assert_type(report.failed[0].failure, Failure | None)
-    assert_type(report.failed[0].state, EntityState)
-    assert_type(report.outcome, Outcome)
+    assert_type(report.failed[0].state, types.EntityState)
+    assert_type(report.outcome, types.Outcome)
     cost = await extract_cost(client, [ENTITY], Select(), Annual(), to="out")
     assert_type(cost, ExtractCost)
     compared = await client.compare(iter([ENTITY]), Select("Revenue"), Annual(), max_age=60)
     assert_type(compared, Comparison)
     assert_type(compared[ENTITY], Panel)
-    assert_type(compared.missing[ENTITY], Missing)
+    assert_type(compared.missing[ENTITY], types.Missing)
     async with client.query_many([ENTITY], Select("Revenue"), Annual(), ahead=2) as answers:
         async for each in answers:
             assert_type(each, EntityAnswer)
@@ -469,7 +400,7 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
     )
 
 
-def progress(event: ExtractProgress, counts: Counts, scopes: tuple[Scope, ...]) -> None:
+def progress(event: ExtractProgress, counts: events.Counts, scopes: tuple[Scope, ...]) -> None:
     print(event.done, counts, scopes)
 
 
@@ -490,7 +421,7 @@ async def backends(request: Request, client: Client, running: Callable[[], Clien
         assert_type(panel, Panel)
     except ClientGoneError:
         return
-    except AsyncfinError as error:
+    except asyncfin.AsyncfinError as error:
         print(http_error(error))
 
 

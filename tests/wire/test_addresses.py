@@ -6,7 +6,7 @@ import pytest
 from yarl import URL
 
 from asyncfin.client import Client
-from asyncfin.errors import ArgumentError, ConnectionFailedError, SelectionError
+from asyncfin.errors import ConnectionFailedError, SelectionError
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.transport import Transport
 from tests.services.raw import answer, scripted
@@ -50,14 +50,6 @@ async def test_http_to_another_machine_is_taken_on_request_with_a_warning_and_wi
             await client.dataset("O-" + "1" * 32)
         await client.aclose()
     assert proxy.requests == []
-
-
-def test_http_to_this_machine_needs_no_warning() -> None:
-    """http to this machine, and https, need neither `allow_http` nor a warning."""
-    assert Transport("http://127.0.0.1:1", allow_http=True).base_url == "http://127.0.0.1:1"
-    assert Transport("https://example.com", allow_http=True).base_url == "https://example.com"
-    with pytest.raises(ArgumentError, match="allow_http"):
-        Transport("http://example.com", allow_http="yes")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,3 @@ def test_any_number_of_streams_inflates_to_what_was_compressed(parts: list[bytes
     with pytest.raises(inflate.UnreadableError) as caught:
         asyncio.run(inflate.inflated(body[:-1], coding, len(whole)))
     assert type(caught.value.error) is TruncatedAnswerError
-
-
-async def test_a_coding_not_asked_for_is_refused() -> None:
-    """A body in a coding that was not asked for is malformed."""
-    async with wired(answer(content_encoding="br")) as transport:
-        assert isinstance(await failure_of(transport), MalformedAnswerError)

@@ -218,22 +218,6 @@ async def test_silent_requests_open_it(seconds: float, expected: int) -> None:
 
 
 @pytest.mark.virtual
-async def test_failures_of_one_entity_alone() -> None:
-    """Twenty minutes of it open nothing: each request of each entity is sent."""
-
-    def judge(request: Received) -> bytes:
-        return DOWN if entity(1) in request.target else answer()
-
-    async with sending(judge=judge, retry=ONCE) as (server, sender, events):
-        for _ in range(40):
-            await fail(sender, *[1] * 10)
-            await sender.send(read(2))
-            await asyncio.sleep(30)
-    assert len(server.requests) == 440
-    assert not of_kind(events, OutageBegan)
-
-
-@pytest.mark.virtual
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 418, 429])
 async def test_error_objects_start_the_row_over(status: int) -> None:
     """It comes from the service, which therefore responds; what comes from a proxy changes nothing."""
@@ -243,17 +227,6 @@ async def test_error_objects_start_the_row_over(status: int) -> None:
         assert not of_kind(events, OutageBegan)
         await fail(sender, 16)
         assert [event.failures for event in of_kind(events, OutageBegan)] == [8]
-
-
-@pytest.mark.virtual
-async def test_one_moment_is_one_observation() -> None:
-    """However many were under way together as the first one failed."""
-    async with sending(DOWN, retry=ONCE, max_in_flight=50) as (_, sender, events):
-        await asyncio.gather(*(sender.send(read(n)) for n in range(50)), return_exceptions=True)
-        await fail(sender, *range(6))
-        assert not of_kind(events, OutageBegan)
-        await fail(sender, 6)
-        assert len(of_kind(events, OutageBegan)) == 1
 
 
 # --- who is sent, and when
@@ -426,30 +399,6 @@ async def test_bulk_waits_for_the_service() -> None:
     assert any(event.until is not None and event.until > NOON for event in waits)
     (ended,) = of_kind(failed.events, OutageEnded)
     assert ended.probes == sent + 1
-
-
-@pytest.mark.virtual
-async def test_late_response_closes_it() -> None:
-    """Also of a request sent before it opened; no probe is needed then."""
-    release = asyncio.Event()
-
-    async def late(writer: asyncio.StreamWriter) -> bool:
-        await release.wait()
-        writer.write(answer())
-        return True
-
-    def judge(request: Received) -> Step | bytes:
-        return late if entity(99) in request.target else DOWN
-
-    async with sending(judge=judge, retry=ONCE) as (server, sender, events):
-        early = asyncio.ensure_future(sender.send(read(99)))
-        await server.arrived(1)
-        await fail(sender, *range(8))
-        assert len(of_kind(events, OutageBegan)) == 1
-        release.set()
-        await early
-        assert [event.recovered for event in of_kind(events, OutageEnded)] == [True]
-        assert sender.stats().outage_since is None
 
 
 @pytest.mark.virtual

@@ -1,7 +1,6 @@
 """What is decoded late or in parts is what is decoded at once; tables of every library hold the same."""
 
 import asyncio
-import copy
 from typing import Any
 
 import pytest
@@ -115,35 +114,3 @@ def test_what_one_reader_refuses_all_do(document: dict[str, Any], data: st.DataO
         stitched(document).check()
     with pytest.raises(MalformedAnswerError, match=rf"{field}|object"):
         stitched(document).to_arrow()
-
-
-EMPTY = {**dict.fromkeys(("text", "number_format", "fill_type"), ""), "report_period": None, "sources": []}
-
-
-@settings(max_examples=examples(50))
-@given(documents(), st.data())
-def test_missing_fields_read_alike(document: dict[str, Any], data: st.DataObject) -> None:
-    """Fields that are null or missing are empty in Series, tables and pages."""
-    present = [value for series in document["series"] for value in series["values"] if value is not None]
-    broken = data.draw(st.lists(st.sampled_from(present), max_size=5)) if present else []
-    whole = copy.deepcopy(document)
-    same = [value for series in whole["series"] for value in series["values"] if value is not None]
-    for value in {id(each): each for each in broken}.values():
-        field, problem = (
-            data.draw(st.sampled_from([*EMPTY])),
-            data.draw(st.sampled_from(["null", "missing"])),
-        )
-        same[[id(each) for each in present].index(id(value))][field] = EMPTY[field]
-        if problem == "null":
-            value[field] = None
-        else:
-            del value[field]
-    page = read_query_page(encoded(document))
-    panel, table = stitched(document), stitched(document)
-    rows = table.to_arrow().to_pylist()
-    for series in panel:
-        assert list(series.observations()) == eager(whole)[series.series_id]
-    for series in page.series:
-        assert sorted(series.observations(), key=lambda pair: pair[0]) == eager(whole)[series.series_id]
-    assert rows == stitched(document).to_arrow().to_pylist()
-    assert [row["text"] for row in rows] == [value.text for each in panel for _, value in each.observations()]

@@ -1,7 +1,6 @@
 """What a real service may send against the spec: it works, or is rejected; by one table.
 
-Each row is tried against the sandbox and against a server written by hand, and every number must equal that
-of the unaltered service.
+Each row is tried against a server written by hand, and every number must equal that of the unaltered one.
 """
 
 import copy
@@ -25,9 +24,6 @@ from asyncfin import (
     SelectionError,
     Series,
 )
-from asyncfin.sandbox import Sandbox
-from tests.generate import generate
-from tests.services.altering import altered
 from tests.services.raw import Received, answer, judged
 
 pytestmark = pytest.mark.virtual
@@ -35,7 +31,6 @@ pytestmark = pytest.mark.virtual
 Body = dict[str, Any]
 Alter = Callable[[str, Body], None]
 Numbers = tuple[tuple[str, str, float], ...]
-DATASET = generate(3, series=130, publications=1)
 HAND = "O-" + "h" * 32
 UNUSUAL = "ACME Corp/7?"
 TEXTS_OF_SERIES = ("label", "basis", "number_format", "period_meaning")
@@ -100,23 +95,16 @@ def hand_response(request: Received) -> tuple[str, Body]:
 
 
 @asynccontextmanager
-async def service(by_hand: bool, alter: Alter) -> AsyncIterator[tuple[str, str, str]]:
-    """Give base URL, token and entity id of a service whose responses pass through `alter`."""
+async def service(alter: Alter) -> AsyncIterator[tuple[str, str, str]]:
+    """Give base URL, token and entity id of the server whose responses pass through `alter`."""
 
     def judge(request: Received) -> bytes:
         operation, body = copy.deepcopy(hand_response(request))
         alter(operation, body)
         return answer(body=json.dumps(body).encode())
 
-    if by_hand:
-        async with judged(judge) as server:
-            yield server.base_url, "token", HAND
-    else:
-        async with (
-            Sandbox(DATASET) as sandbox,
-            altered(sandbox, lambda operation, _, body: alter(operation, body)) as base_url,
-        ):
-            yield base_url, sandbox.token, DATASET.entity_id
+    async with judged(judge) as server:
+        yield server.base_url, "token", HAND
 
 
 def numbers(panel: Iterable[Series]) -> Numbers:
@@ -127,20 +115,13 @@ def numbers(panel: Iterable[Series]) -> Numbers:
     )
 
 
-_unaltered: dict[bool, Numbers] = {}
-
-
-async def unaltered(by_hand: bool) -> Numbers:
-    """Return the numbers of the unaltered service, which are read once: they never change."""
-    if by_hand in _unaltered:
-        return _unaltered[by_hand]
-    async with (
-        service(by_hand, lambda operation, body: None) as (url, token, entity_id),
-        Client(url, token) as client,
-    ):
-        panel = await client.query(entity_id, Select(), FiscalRange())
-    panel.check()
-    return _unaltered.setdefault(by_hand, numbers(panel))
+UNALTERED = (
+    ("S-0", "FY2023", 0.5),
+    ("S-0", "FY2024", 7),
+    ("S-1", "FY2023", 1.5),
+    ("S-2", "FY2023", 2.5),
+    ("S-2", "FY2024", 7),
+)
 
 
 async def read_all(client: Client, entity_id: str) -> None:
@@ -237,16 +218,13 @@ REFUSED = [
     At("catalogue", "periods", "is", [PERIODS[0], PERIODS[0]]),
 ]
 
-both = pytest.mark.parametrize("by_hand", [False, True], ids=["sandbox", "by hand"])
-
 
 @pytest.mark.parametrize("alter", EMPTY, ids=repr)
 async def test_missing_text_is_empty(alter: At, caplog: pytest.LogCaptureFixture) -> None:
     """The panel works in all its forms, from the cache too, with every number; nothing is logged."""
-    expected = await unaltered(True)
     cache = MemoryCache()
     async with (
-        service(True, alter) as (url, token, entity_id),
+        service(alter) as (url, token, entity_id),
         Client(url, token, cache=cache, retry=Retry(attempts=1)) as client,
     ):
         await client.dataset(entity_id)
@@ -256,8 +234,8 @@ async def test_missing_text_is_empty(alter: At, caplog: pytest.LogCaptureFixture
         again.check()
         query = Query([f"M-{number}" for number in range(3)], [PATH], FiscalRange((2023, 12), (2024, 12)))
         (page,) = [page async for page in client.query_pages(entity_id, query)]
-    assert numbers(panel) == numbers(again) == numbers(page.series) == expected
-    assert panel.to_arrow().num_rows == len(expected)
+    assert numbers(panel) == numbers(again) == numbers(page.series) == UNALTERED
+    assert panel.to_arrow().num_rows == len(UNALTERED)
     assert "entity_id" in panel.to_json()
     empty = _EMPTY.get(alter.name, "")
     if alter.path.startswith("series[*].values[*]"):
@@ -284,31 +262,29 @@ async def test_missing_text_is_empty(alter: At, caplog: pytest.LogCaptureFixture
 async def test_catalogue_counts_before_query(name: str) -> None:
     """A text that a query states otherwise changes nothing in a panel; the page of a query has its own."""
     alter = At("query", f"series[*].{name}", "is", "other")
-    async with service(True, alter) as (url, token, entity_id), Client(url, token) as client:
+    async with service(alter) as (url, token, entity_id), Client(url, token) as client:
         panel = await client.query(entity_id, Select(), FiscalRange())
         panel.check()
-    assert numbers(panel) == await unaltered(True)
+    assert numbers(panel) == UNALTERED
     assert [getattr(series, name) for series in panel] == [hand_series(number)[name] for number in range(3)]
 
 
-@both
 @pytest.mark.parametrize("alter", HARMLESS, ids=repr)
-async def test_other_forms_of_timestamps_work(by_hand: bool, alter: At) -> None:
+async def test_other_forms_of_timestamps_work(alter: At) -> None:
     """Nine digits of a second, and an offset without a colon, are ISO 8601 too."""
     async with (
-        service(by_hand, alter) as (url, token, entity_id),
+        service(alter) as (url, token, entity_id),
         Client(url, token) as client,
     ):
         panel = await client.query(entity_id, Select(), FiscalRange())
-    assert numbers(panel) == await unaltered(by_hand)
+    assert numbers(panel) == UNALTERED
 
 
-@both
 @pytest.mark.parametrize("alter", REFUSED, ids=repr)
-async def test_what_numbers_depend_on_is_strict(by_hand: bool, alter: At) -> None:
+async def test_what_numbers_depend_on_is_strict(alter: At) -> None:
     """Ids, numbers, periods, paths, lengths, timestamps and wrong types are rejected."""
     async with (
-        service(by_hand, alter) as (url, token, entity_id),
+        service(alter) as (url, token, entity_id),
         Client(url, token, retry=Retry(attempts=1)) as client,
     ):
         with pytest.raises(MalformedAnswerError):
@@ -333,7 +309,7 @@ async def test_select_notes_series_without_word(name: str) -> None:
                 group["series"][0][name] = None
 
     select = Select(**{name: WORDS[name]})
-    async with service(True, empty_first) as (url, token, entity_id), Client(url, token) as client:
+    async with service(empty_first) as (url, token, entity_id), Client(url, token) as client:
         panel = await client.query(entity_id, select, FiscalRange())
         narrow = await client.query(entity_id, evolve(select, metric_ids=["M-1", "M-2"]), FiscalRange())
         with pytest.raises(SelectionError, match=f"{name}: 1 series states none and is left out: S-0"):
@@ -355,6 +331,6 @@ async def test_entity_id_of_another_form() -> None:
     def alter(operation: str, body: Body) -> None:
         body["entity_id"] = UNUSUAL
 
-    async with service(True, alter) as (url, token, _), Client(url, token) as client:
+    async with service(alter) as (url, token, _), Client(url, token) as client:
         panel = await client.query(UNUSUAL, Select(), FiscalRange())
-    assert numbers(panel) == await unaltered(True)
+    assert numbers(panel) == UNALTERED

@@ -19,7 +19,7 @@ from asyncfin.events import (
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
-from tests.services.raw import answer, dropping, hanging, refusal, scripted
+from tests.services.raw import answer, dropping, hanging, refusal
 from tests.wire.sending import ENTITY, NOON, QUERY, READ, of_kind, sending
 
 
@@ -43,24 +43,6 @@ async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() ->
     assert stats.refused == sum(event.status == 429 for event in of_kind(events, RequestFinished))
     assert stats.received == sum(event.received for event in of_kind(events, RequestFinished))
     assert stats.retries == len(of_kind(events, Retrying))
-
-
-@pytest.mark.virtual
-async def test_an_observer_that_raises_disturbs_no_request(caplog: pytest.LogCaptureFixture) -> None:
-    """An observer's error is logged; the request goes on, and the next observer is called."""
-    received: list[Event] = []
-
-    def broken(event: Event) -> None:
-        raise ValueError("an observer's mistake")
-
-    async with scripted(answer()) as server:
-        transport = Transport(server.base_url)
-        sender = Sender(transport, "t", bucket=TokenBucket(), observers=[broken, received.append])
-        assert (await sender.send(READ)).status == 200
-        await transport.aclose()
-    assert len(received) == 2
-    assert "an observer failed on RequestStarted" in caplog.text
-    assert "an observer's mistake" in caplog.text
 
 
 @pytest.mark.virtual

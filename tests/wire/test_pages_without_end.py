@@ -63,19 +63,6 @@ async def test_complete_query_ends_after_two_further_pages() -> None:
     assert service.count == 3
 
 
-async def test_further_pages_may_end_sooner() -> None:
-    """A last page without a series is one request."""
-
-    def one_more(number: int, body: Body) -> None:
-        without_end(number, body)
-        if number == 2:
-            body["next_cursor"] = ""
-
-    service = Service("query", one_more)
-    assert await service.query() == ["S-0", "S-1", "S-2"]
-    assert service.count == 2
-
-
 async def test_incomplete_query_ends_after_ten_empty_pages() -> None:
     """A series that never comes is waited for on ten empty pages in a row."""
 
@@ -115,21 +102,6 @@ async def test_cursor_is_an_error(operation: str, cursors: list[str], problem: s
     with pytest.raises(MalformedAnswerError, match=problem):
         await service.query()
     assert service.count == len(cursors)
-
-
-async def test_cursor_of_64_kilobytes_is_followed() -> None:
-    """It is the largest."""
-
-    def send_cursor(number: int, body: Body) -> None:
-        if number == 1:
-            del body["series"][2:]
-            body["next_cursor"] = "x" * (64 * 1024)
-        else:
-            del body["series"][:2]
-
-    service = Service("query", send_cursor)
-    assert await service.query() == ["S-0", "S-1", "S-2"]
-    assert service.count == 2
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])

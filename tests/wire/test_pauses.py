@@ -106,38 +106,6 @@ async def test_a_long_429_to_usage_is_raised_and_uses_up_nothing() -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"retry_after": "86701"},
-        {"retry_after": "99999999999999999999"},
-        {"retry_after": "Fri, 31 Dec 9999 23:59:59 GMT"},
-        {"retry_after": "Mon, 02 Mar 2026 00:05:01 GMT", "date": "Sun, 01 Mar 2026 00:00:00 GMT"},
-    ],
-)
-@pytest.mark.parametrize("status", [429, 503])
-async def test_wait_above_a_day_is_missing(status: int, headers: dict[str, str]) -> None:
-    """Allowances reset at midnight (spec 8), so it cannot be meant: the next attempt is soon."""
-    loop = asyncio.get_running_loop()
-    bucket = TokenBucket(clock=lambda: NOON)
-    async with sending(refusal(status, **headers), answer(), bucket=bucket) as (server, sender, _):
-        await sender.send(READ)
-        assert loop.time() < 30
-        assert bucket.stats().exhausted_until is None
-    assert len(server.requests) == 2
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize("text", ["86700", "Mon, 02 Mar 2026 12:05:00 GMT"])
-async def test_a_wait_of_a_day_is_obeyed_to_the_second(text: str) -> None:
-    """A service whose clock is five minutes late counts to the next midnight."""
-    async with sending(refusal(429, retry_after=text)) as (_, sender, _events):
-        with pytest.raises(AllowanceExhaustedError) as caught:
-            await sender.send(READ)
-    assert caught.value.resume_at == NOON + timedelta(seconds=86_700)
-
-
-@pytest.mark.virtual
 async def test_a_5xx_that_asks_for_too_long_a_wait_is_raised_at_once() -> None:
     """A 5xx that asks for more than max_retry_after is raised at once."""
     async with sending(refusal(503, retry_after="3600")) as (server, sender, _):

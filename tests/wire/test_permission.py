@@ -55,24 +55,6 @@ async def test_what_was_granted_while_a_token_is_renewed_is_not_sent_in_one_rush
 
 
 @pytest.mark.virtual
-async def test_nothing_is_sent_in_a_pause_that_began_while_a_token_was_renewed() -> None:
-    """A pause that begins while a token is renewed holds back those who were granted before it too."""
-    loop, bucket = asyncio.get_running_loop(), TokenBucket(rate=4, clock=lambda: NOON)
-    async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(2, [])) as (
-        server,
-        sender,
-        _,
-    ):
-        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
-        await server.arrived(1)
-        await asyncio.sleep(1)
-        paused_until = loop.time() + 5
-        await bucket.refused(sent_at=loop.time(), retry_after=5)
-        await asyncio.gather(*waiting)
-    assert all(received.at >= paused_until - 0.001 for received in server.requests[1:])
-
-
-@pytest.mark.virtual
 async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
     """A request cancelled while a token is renewed has spent nothing of the bucket or the day."""
     bucket = TokenBucket(rate=4, burst=4, daily_budget=100, clock=lambda: NOON)

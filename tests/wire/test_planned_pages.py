@@ -212,12 +212,3 @@ async def test_texts_are_compressed_one_at_a_time_and_not_while_a_page_is_decode
 def _noise(seed: str, length: int) -> Iterator[str]:
     for at in range(length // 10):
         yield f"{hash((seed, at)) % 10**10:010}"
-
-
-async def test_a_page_without_wanted_series_takes_no_room() -> None:
-    """No caller holds its text, so those of later pages are kept as they came."""
-    answer = _five()
-    for series_id in FIVE[:3]:
-        await answer.add(_two_megabytes(series_id), home=frozenset([FIVE[4]]), asked=EVER)
-    await _add_two_megabytes(answer, FIVE[4])
-    assert [block.text.compressed for block in answer.blocks] == [False]

@@ -30,7 +30,6 @@ from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Traili
 from asyncfin.wire.protocol import (
     Response,
     catalogue_request,
-    check_entity,
     dataset_request,
     failure,
     limits_request,
@@ -207,36 +206,6 @@ def test_a_known_code_decides_whatever_the_status(code: str, kind: type, status:
     assert type(failure(dataset_request(ENTITY), answer(status, {"error": {"code": code}}))) is kind
 
 
-def test_an_error_keeps_what_the_error_object_holds_besides() -> None:
-    """The structure of field issues is not shown (spec 7), so they stay as they came, at whatever name."""
-    issues = [{"field": "metric_ids[0]", "issue": "unknown"}, {"field": "limit", "n": None}]
-    about = {
-        "code": "validation_failed",
-        "message": "no",
-        "request_id": "r",
-        "issues": issues,
-        "hint": {"a": 1},
-    }
-    error = failure(limits_request(), answer(400, {"error": about}))
-    assert error.details == {"issues": issues, "hint": {"a": 1}}
-    assert "metric_ids[0]" in str(error)
-    assert "\ndetails: " in error.report()
-    assert pickle.loads(pickle.dumps(error)).details == error.details
-
-
-def test_an_error_tells_all_that_is_known() -> None:
-    """What the service wrote, and which operation failed when (spec 7)."""
-    told = {"code": "no_such", "message": "No such item", "request_id": "req-1", "issues": [1]}
-    error = failure(dataset_request(ENTITY), answer(404, {"error": told}))
-    assert (error.status, error.code, error.message, error.request_id) == (
-        404,
-        "no_such",
-        "No such item",
-        "req-1",
-    )
-    assert (error.operation, error.at) == ("dataset", AT)
-
-
 HTML = b"<html><head><title>Forbidden</title></head><body>" + b"x" * 500
 
 
@@ -259,31 +228,6 @@ def test_an_error_object_has_at_least_one_of_its_texts(body: bytes) -> None:
     error = failure(dataset_request(ENTITY), answer(403, body))
     assert not error.has_error_object
     assert "has no error object" in error.message
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(),
-        lambda c: (
-            st.lists(c) | st.dictionaries(st.sampled_from(["error", "code", "message", "request_id", "x"]), c)
-        ),
-        max_leaves=8,
-    )
-)
-def test_any_body_of_an_error_is_taken(body: Any) -> None:
-    """Any body of an error gives texts or None, never anything else."""
-    error = failure(dataset_request(ENTITY), answer(500, body))
-    assert isinstance(error.code, str | None)
-    assert isinstance(error.message, str)
-    assert isinstance(error.request_id, str | None)
-
-
-@given(st.integers(0, 86_700))
-def test_a_wait_is_given_in_seconds(seconds: int) -> None:
-    """Spec 8: Retry-After in seconds; the error contains it."""
-    error = failure(limits_request(), answer(429, {}, retry_after=str(seconds)))
-    assert isinstance(error, RateLimitedError)
-    assert error.retry_after == seconds
 
 
 @given(
@@ -338,20 +282,6 @@ def test_a_wait_of_more_than_a_day_is_none_but_known_as_such(text: str) -> None:
     assert retry_after(response) is None
 
 
-@given(st.text(max_size=40))
-def test_no_text_for_a_wait_raises(text: str) -> None:
-    """Any text for a wait gives None or a finite number that is not negative, and raises nothing."""
-    seconds = retry_after(answer(429, {}, retry_after=text))
-    assert seconds is None or 0 <= seconds < 1e13
-
-
-def test_metadata_are_read() -> None:
-    """Spec 4.1."""
-    dataset = read_dataset(dataset_request(ENTITY), answer(200, METADATA))
-    assert (dataset.entity_id, dataset.name, dataset.dataset_id) == (ENTITY, "Example", DATASET_ID)
-    assert dataset.created_timestamp == datetime(2024, 5, 1, tzinfo=UTC)
-
-
 def test_metadata_of_another_entity_are_refused() -> None:
     """The error says what was expected, where, and of which request."""
     other = "O-" + "b2" * 16
@@ -364,14 +294,3 @@ def test_metadata_of_another_entity_are_refused() -> None:
     )
     assert (caught.value.operation, caught.value.at, caught.value.request_id) == ("dataset", AT, "req-9")
     assert vars(pickle.loads(pickle.dumps(caught.value))) == vars(caught.value)
-
-
-def test_a_publication_is_the_same_in_whatever_case_its_uuid_is_written() -> None:
-    """RFC 9562, section 4: so a pin in upper case is answered by its own publication."""
-    dataset = read_dataset(
-        dataset_request(ENTITY), answer(200, METADATA | {"dataset_id": "ABCDEF01-" + DATASET_ID[9:]})
-    )
-    assert dataset.is_publication("abcdef01-" + DATASET_ID[9:])
-    assert not dataset.is_publication(DATASET_ID)
-    with pytest.raises(MalformedAnswerError, match="entity_id"):
-        check_entity(dataset, ENTITY.swapcase())

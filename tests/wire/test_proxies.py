@@ -39,15 +39,6 @@ async def test_what_the_environment_excepts_is_reached_without_its_proxy(
     assert proxy.requests == []
 
 
-async def test_plain_http_goes_through_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain http goes through no proxy, which would be sent the token in the clear."""
-    async with scripted(answer()) as server, scripted(answer()) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.base_url)
-        async with connected(server.base_url, trust_env=True) as transport:
-            await attempted(transport, READ)
-    assert (len(server.requests), len(proxy.requests)) == (1, 0)
-
-
 @pytest.mark.parametrize(
     "proxy",
     [

@@ -74,26 +74,6 @@ def test_a_wait_of_our_own_is_drawn_from_the_upper_half_of_a_doubling_bound(
     assert wait == random.Random(seed).uniform(bound / 2, bound)
 
 
-@given(retry=retries, seed=st.integers())
-def test_waits_lengthen_until_they_are_as_long_as_may_be(retry: Retry, seed: int) -> None:
-    """No wait is shorter than the one before (spec 7), as long as their bound doubles."""
-    source = random.Random(seed)
-    waits = [retry.wait(attempt, None, source) or 0.0 for attempt in range(1, 10)]
-    doubling = [
-        wait for attempt, wait in enumerate(waits) if retry.wait_initial * 2**attempt <= retry.wait_max
-    ]
-    assert doubling == sorted(doubling)
-
-
-def test_waits_of_our_own_fill_their_range() -> None:
-    """Waits spread over all of their range, so that many clients do."""
-    source = random.Random(7)
-    waits = [Retry(wait_initial=1, wait_max=8).wait(9, None, source) or 0 for _ in range(1000)]
-    assert all(4 <= wait <= 8 for wait in waits)
-    counts = [sum(quarter <= wait < quarter + 1 for wait in waits) for quarter in range(4, 8)]
-    assert min(counts) > 200
-
-
 @given(retry=retries, attempt=st.integers(1, 20), asked=seconds, seed=st.integers())
 def test_what_the_service_asks_for_is_only_ever_lengthened(
     retry: Retry, attempt: int, asked: float, seed: int

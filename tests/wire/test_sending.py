@@ -153,16 +153,6 @@ async def test_the_elapsed_time_bounds_the_attempts() -> None:
 
 
 @pytest.mark.virtual
-async def test_waits_count_for_the_elapsed_time() -> None:
-    """Attempts that take no time, 30 seconds apart: the fifth would come after 100 seconds."""
-    retry = Retry(attempts=50, max_elapsed=100)
-    async with sending(refusal(503, retry_after="30"), retry=retry) as (server, sender, _):
-        with pytest.raises(ServerFailureError):
-            await sender.send(READ)
-    assert len(server.requests) == 4
-
-
-@pytest.mark.virtual
 async def test_a_response_is_dated_by_its_end() -> None:
     """The head comes at once, the last byte of the body ten seconds later."""
     raw, loop = answer(body=b"[1, 2, 3]\n"), asyncio.get_running_loop()

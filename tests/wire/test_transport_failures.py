@@ -2,11 +2,9 @@
 
 import asyncio
 import gzip
-import inspect
 import sys
 from contextlib import suppress
 from typing import Any
-from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -101,12 +99,6 @@ async def test_a_port_without_a_listener_is_a_failed_connection_that_says_why() 
     assert "onnect" in str(error)
 
 
-async def test_an_unknown_host_is_a_failed_connection() -> None:
-    """A host name that cannot be resolved is a failed connection like any other."""
-    async with connected("https://nowhere.invalid") as transport:
-        assert isinstance(await failure_of(transport), ConnectionFailedError)
-
-
 @pytest.mark.parametrize("early", [False, True])
 async def test_a_server_that_speaks_first_is_a_failed_connection(
     early: bool, monkeypatch: pytest.MonkeyPatch
@@ -187,20 +179,3 @@ def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(attempt())
-
-
-class _MockedResponse(aiohttp.ClientResponse):
-    """aioresponses 0.7.9 does not know the arguments that aiohttp 3.14 added."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        if "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters:
-            options.setdefault("stream_writer", Mock(output_size=0))
-        super().__init__(*args, **options)
-
-
-@pytest.fixture
-def mocked(monkeypatch: pytest.MonkeyPatch) -> Any:
-    aioresponses = pytest.importorskip("aioresponses")
-    monkeypatch.setattr(aioresponses.core, "ClientResponse", _MockedResponse)
-    with aioresponses.aioresponses() as mock:
-        yield mock

@@ -30,7 +30,7 @@ VAGUE_NAMES: dict[str, int] = {
     "extraction": 119,
     "ground": 59,
     "mcp": 21,
-    "model": 42,
+    "model": 40,
     "pacing": 26,
     "plan": 106,
     "read": 52,

@@ -18,7 +18,7 @@ from asyncfin.model.frame import SearchResult, Tabular, rows_of
 from asyncfin.model.judge import Missing, explain, judge
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef
-from asyncfin.model.search import Index, close_metrics, search
+from asyncfin.model.search import Index, search
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import (
     PeriodSelection,
@@ -337,10 +337,6 @@ class Catalogue(Dataset, Tabular):
                 them.
         """
         return explain(self, missing)
-
-    def close_metrics(self, name: str) -> list[str]:
-        """Return up to three metric ids that a name probably means, the best first."""
-        return close_metrics(self, name)
 
     def resolve(self, periods: PeriodSelection) -> Resolved:
         """Return the periods to request: rules and open ends resolved against the

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from attrs import frozen
 
 from asyncfin.errors import printable, shorten, shorten_middle
-from asyncfin.model.scope import ScopePath, format_path
+from asyncfin.model.scope import ScopePath
 from asyncfin.model.search import Match, Rank
 from asyncfin.model.select import Select
 from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, CatalogueSeries
@@ -33,8 +33,7 @@ _HEADS = ("metric", "label", "scopes", "group")
 
 @frozen
 class SeriesColumn:
-    """A column of what a catalogue says of its series, in its table and in those of
-    panels.
+    """A column about the series of a catalogue, in its table and in those of panels.
 
     Attributes:
         type: the name of its Arrow type, as in docs/schema.md.
@@ -54,67 +53,75 @@ _by_group = attrgetter("reporting_group_id")
 _by_path = attrgetter("scopes")
 
 
-def _same(name: str, attribute: str) -> SeriesColumn:
+def _read_one_by_one(
+    name: str,
+    read: Callable[[Any, CatalogueSeries], Any],
+    by: Callable[[CatalogueSeries], Hashable] | None,
+    kind: str = "word",
+) -> SeriesColumn:
     return SeriesColumn(
         name,
-        "word",
-        lambda catalogue, series: [getattr(catalogue, attribute)] * len(series),
-        None,
+        kind,
+        lambda catalogue, series: [read(catalogue, member) for member in series],
+        by,
     )
 
 
-def _field(name: str) -> SeriesColumn:
+def _read_field(name: str) -> SeriesColumn:
     read = attrgetter(name)
     return SeriesColumn(
         COLUMN_OF[name], "word", lambda _, series: list(map(read, series)), by_id
     )
 
 
-def _group(name: str, attribute: str) -> SeriesColumn:
-    def read(catalogue: Any, series: Sequence[CatalogueSeries]) -> list[Any]:
-        return [
-            getattr(catalogue.by_group[member.reporting_group_id], attribute)
-            for member in series
-        ]
-
-    return SeriesColumn(name, "word", read, _by_group)
-
-
-def _path(name: str, kind: str, read: Callable[[Any, ScopePath], Any]) -> SeriesColumn:
-    return SeriesColumn(
-        name,
-        kind,
-        lambda catalogue, series: [read(catalogue, member.scopes) for member in series],
-        _by_path,
-    )
+def _get_group(catalogue: Any, series: CatalogueSeries) -> Any:
+    return catalogue.by_group[series.reporting_group_id]
 
 
 _FIRST = (
-    _same("entity_id", "entity_id"),
-    _same("entity_name", "name"),
-    _same("dataset_id", "dataset_id"),
-    _field("series_id"),
-    _field("metric_id"),
-    _field("reporting_group_id"),
-    _group("reporting_group_name", "name"),
-    _path(
-        "scopes",
-        "scopes",
-        lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path],
+    _read_one_by_one("entity_id", lambda catalogue, _: catalogue.entity_id, None),
+    _read_one_by_one("entity_name", lambda catalogue, _: catalogue.name, None),
+    _read_one_by_one("dataset_id", lambda catalogue, _: catalogue.dataset_id, None),
+    _read_field("series_id"),
+    _read_field("metric_id"),
+    _read_field("reporting_group_id"),
+    _read_one_by_one(
+        "reporting_group_name",
+        lambda catalogue, series: _get_group(catalogue, series).name,
+        _by_group,
     ),
-    _path("scope_path", "word", lambda _, path: format_path(path)),
-    _path("scope_names", "words", lambda catalogue, path: catalogue.scope_names(path)),
-    _field("label"),
-    _field("description"),
-    _field("basis"),
-    _group("cadence", "cadence"),
-    _field("period_meaning"),
-    _field("number_format"),
+    _read_one_by_one(
+        "scopes",
+        lambda _, series: [(ref.scope_group_id, ref.scope_id) for ref in series.scopes],
+        _by_path,
+        "scopes",
+    ),
+    _read_one_by_one("scope_path", lambda _, series: series.scope_path, _by_path),
+    _read_one_by_one(
+        "scope_names",
+        lambda catalogue, series: catalogue.scope_names(series.scopes),
+        _by_path,
+        "words",
+    ),
+    _read_field("label"),
+    _read_field("description"),
+    _read_field("basis"),
+    _read_one_by_one(
+        "cadence",
+        lambda catalogue, series: _get_group(catalogue, series).cadence,
+        _by_group,
+    ),
+    _read_field("period_meaning"),
+    _read_field("number_format"),
 )
-_NAMED = {column.name for column in _FIRST}
+_FIRST_NAMES = {column.name for column in _FIRST}
 COLUMNS = (
     *_FIRST,
-    *(_field(name) for name in SERIES_FIELDS if COLUMN_OF[name] not in _NAMED),
+    *(
+        _read_field(name)
+        for name in SERIES_FIELDS
+        if COLUMN_OF[name] not in _FIRST_NAMES
+    ),
 )
 
 
@@ -170,7 +177,11 @@ class Tabular:
             SelectionError: as for `select`.
             ImportError: pyarrow is not installed.
         """
-        return _table(self.rows(select))
+        fields = [(column.name, arrow_type(column.type)) for column in COLUMNS]
+        table: pyarrow.Table = pa.Table.from_pylist(
+            list(self.rows(select)), pa.schema(fields)
+        )
+        return table
 
     def to_pandas(self, select: Select | None = None) -> pandas.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of pandas."""
@@ -178,7 +189,9 @@ class Tabular:
 
     def to_polars(self, select: Select | None = None) -> polars.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of polars."""
-        return _polars(self.to_arrow(select))
+        frame: polars.DataFrame
+        frame = library("polars", "polars").from_arrow(self.to_arrow(select))
+        return frame
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the table as a stream of Arrow's C interface, which polars and DuckDB
@@ -209,9 +222,9 @@ class SearchResult(tuple[CatalogueSeries, ...]):
     _catalogue: Any
 
     def __new__(cls, matches: Iterable[Match], catalogue: Any) -> Self:
-        every = tuple(matches)
-        result = super().__new__(cls, (match.series for match in every))
-        result.matches, result._catalogue = every, catalogue
+        matches = tuple(matches)
+        result = super().__new__(cls, (match.series for match in matches))
+        result.matches, result._catalogue = matches, catalogue
         return result
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -246,22 +259,6 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         """
         return all(match.rank == Rank.CLOSE for match in self.matches)
 
-    def to_arrow(self) -> pyarrow.Table:
-        """Return the rows of `Catalogue.to_arrow` of these series, in their order.
-
-        Raises:
-            ImportError: pyarrow is not installed.
-        """
-        return _table(rows_of(self._catalogue, self))
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the table of `to_arrow` as a DataFrame of pandas."""
-        return pandas_frame(self.to_arrow())
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return the table of `to_arrow` as a DataFrame of polars."""
-        return _polars(self.to_arrow())
-
     def _make_rows(self, most: int) -> list[tuple[str, ...]]:
         return [
             (
@@ -273,7 +270,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
             for match in self.matches[:most]
         ]
 
-    def _notes(self, most: int) -> list[str]:
+    def _count_others(self, most: int) -> list[str]:
         return [f"and {len(self) - most:,} more"] if len(self) > most else []
 
     @property
@@ -299,7 +296,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
             cells = zip(row, widths, strict=True)
             texts = [shorten_middle(cell, width).ljust(width) for cell, width in cells]
             lines.append("  ".join(texts).rstrip())
-        return "\n".join((*self._head, *lines, *self._notes(_SHOWN)))
+        return "\n".join((*self._head, *lines, *self._count_others(_SHOWN)))
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
@@ -309,13 +306,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
             for row in self._make_rows(_SHOWN_HTML)
         ]
         tables = [Table(_HEADS, rows, names=4)] if rows else []
-        return document(self._head, tables, self._notes(_SHOWN_HTML))
-
-
-def _table(rows: Iterable[dict[str, Any]]) -> pyarrow.Table:
-    schema = pa.schema([(column.name, arrow_type(column.type)) for column in COLUMNS])
-    table: pyarrow.Table = pa.Table.from_pylist(list(rows), schema)
-    return table
+        return document(self._head, tables, self._count_others(_SHOWN_HTML))
 
 
 def pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:
@@ -334,9 +325,4 @@ def pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:
     frame: pandas.DataFrame = table.cast(
         pa.schema(fields, table.schema.metadata)
     ).to_pandas()
-    return frame
-
-
-def _polars(table: pyarrow.Table) -> polars.DataFrame:
-    frame: polars.DataFrame = library("polars", "polars").from_arrow(table)
     return frame

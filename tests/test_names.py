@@ -34,7 +34,7 @@ VAGUE_NAMES: dict[str, int] = {
     "pacing": 26,
     "plan": 106,
     "read": 52,
-    "sandbox": 55,
+    "sandbox": 8,
     "table": 90,
     "web": 28,
     "wire": 48,

@@ -12,7 +12,7 @@ from typing import Protocol
 from attrs import define, field, frozen
 from attrs.validators import ge, gt, optional
 
-from asyncfin.sandbox.errors import RefusedError, invalid
+from asyncfin.sandbox.errors import RejectionError, invalid
 from asyncfin.sandbox.reader import query_parameters, read_fields
 from asyncfin.sandbox.schema import (
     MAX_DAYS,
@@ -46,7 +46,7 @@ class Account:
         allowance: data requests a UTC day; None: no limit.
         rate: data requests a second; None: no limit.
         burst: how many data requests may come at once.
-        entities: ids of the entities it can see, one or several; None: all.
+        entities: the id or ids of the entities that it can see. None: all.
         access: False: the account has no access (403).
     """
 
@@ -74,15 +74,15 @@ class Token:
         # The full identifier begins with the address of the service; the short name is
         # what people write.
         return any(
-            held.removeprefix(base_url).lstrip("/") == permission
-            for held in self.permissions
+            identifier.removeprefix(base_url).lstrip("/") == permission
+            for identifier in self.permissions
         )
 
 
 # The store is one. A Protocol, since the store imports this module for Account and
 # Token.
 class Counts(Protocol):
-    """Where the meter keeps its counts."""
+    """Where the meter stores its counts."""
 
     def count(self, account: str, day: date, operation: str) -> None: ...
 
@@ -93,7 +93,7 @@ class Counts(Protocol):
 
 @define
 class Meter:
-    """Counts the data requests of accounts, and refuses those over a limit."""
+    """Counts the data requests of accounts, and rejects those over a limit."""
 
     counts: Counts
     clock: Callable[[], datetime]  # aware UTC wall time, for the day
@@ -109,17 +109,17 @@ class Meter:
         """Check that the account may send another data request.
 
         Raises:
-            RefusedError: 429, with Retry-After in whole seconds: its allowance or its
+            RejectionError: 429, with Retry-After in whole seconds: its allowance or its
                 rate is used up.
         """
         now = self.now()
         # Asked of the store each time: a store in a file may be used again on the same
         # day.
-        spent = sum(
+        requests_today = sum(
             requests
             for *_, requests in self.counts.counts(account.name, now.date(), now.date())
         )
-        if account.allowance is not None and spent >= account.allowance:
+        if account.allowance is not None and requests_today >= account.allowance:
             # Allowances are of UTC days (spec 8).
             midnight = datetime.combine(
                 now.date() + timedelta(days=1), datetime.min.time(), UTC
@@ -136,7 +136,7 @@ class Meter:
             self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
         )
         # For float arithmetic: a client that waits exactly Retry-After must not be
-        # refused again.
+        # rejected again.
         if (wait := earliest - self.time() - 1e-9) > 0:
             raise too_many(
                 "rate_limited", "Too many data requests in a short time.", wait
@@ -145,7 +145,7 @@ class Meter:
     def count(self, account: Account, operation: str) -> None:
         """Count a data request of the account."""
         self.counts.count(account.name, self.now().date(), operation)
-        # What is refused counts for nothing, so the bucket is only filled here.
+        # A rejected request does not count, so the bucket is only filled here.
         if account.rate is not None:
             now = self.time()
             self._due[account.name] = (
@@ -153,10 +153,10 @@ class Meter:
             )
 
 
-def too_many(code: str, message: str, seconds: float) -> RefusedError:
+def too_many(code: str, message: str, seconds: float) -> RejectionError:
     # Whole seconds, rounded up (spec 8 rule 4): rounded down, it would name a moment of
-    # one more refusal.
-    return RefusedError(
+    # one more rejection.
+    return RejectionError(
         429, code, message, headers={"Retry-After": str(max(1, math.ceil(seconds)))}
     )
 
@@ -177,7 +177,7 @@ def usage(query: str, account: Account, meter: Meter) -> Usage:
         )
     # Idle days are included, so that a missing day and a day without requests differ.
     days: dict[date, dict[str, int]] = {
-        start + timedelta(days=at): {} for at in range(length)
+        start + timedelta(days=index): {} for index in range(length)
     }
     for day, operation, requests in meter.counts.counts(account.name, start, end):
         days[date.fromisoformat(day)][operation] = requests

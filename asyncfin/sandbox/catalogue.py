@@ -62,7 +62,7 @@ def _list_groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
     # Rows are in catalogue order, so those of a group are adjacent and groupby needs no
     # sorting.
     for group_id, members in groupby(rows, key=lambda row: row[0]):
-        series = b",".join(encoded for _, encoded in members)
+        series = b",".join(text for _, text in members)
         groups.append(
             b'%b,"series":[%b]}' % (open_json(current.groups[group_id]), series)
         )
@@ -77,7 +77,7 @@ def _list_scope_groups(
     if dialect.scope_groups == "first":
         return list(current.scope_groups) if page == 0 else []
     if dialect.scope_groups == "used":
-        refs = [ref for encoded in series for ref in json.loads(encoded)["scopes"]]
+        refs = [ref for text in series for ref in json.loads(text)["scopes"]]
         used = {ref["scope_group_id"] for ref in refs}
         return [
             group for group in current.scope_groups if group["scope_group_id"] in used

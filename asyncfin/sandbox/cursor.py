@@ -1,5 +1,5 @@
 """The cursor: where the next page starts, and for which entity, publication and
-selection; sealed.
+selection; content.
 
 It is stateless and in plain base64 with padding, so it must be percent-encoded in a URL
 like any opaque text.
@@ -15,7 +15,7 @@ from attrs import frozen
 from msgspec import UnsetType
 
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.errors import RefusedError, dataset_changed, invalid
+from asyncfin.sandbox.errors import RejectionError, dataset_changed, invalid
 
 # Not a secret: the seal only detects mistyped or invented cursors.
 _KEY = b"asyncfin sandbox cursor"
@@ -41,7 +41,7 @@ def _seal(payload: bytes) -> bytes:
 
 def seal(position: Position, selection: str, dataset_id: str) -> str:
     """Return the `next_cursor` that leads to a position."""
-    # Nothing is kept for it in the store: a cursor works again after a restart, and any
+    # Nothing is stored for it: a cursor works again after a restart, and any
     # number of times.
     payload = f"{position.offset}|{position.page}|{selection}|{dataset_id}".encode()
     return base64.b64encode(_seal(payload)).decode()
@@ -58,9 +58,9 @@ def start_of(
     to be right.
 
     Raises:
-        RefusedError: 409 for an old pin, or a cursor of an older publication; 400 for a
-            cursor that is not one, or was made for another entity or selection. With
-            `dialect.cursor_before_pin` a cursor of an older publication is 400 as well.
+        RejectionError: 409 for an old pin, or a cursor of an older publication; 400
+            for a cursor that is not one, or was made for another entity or selection.
+            With `dialect.cursor_before_pin` an older publication is 400 too.
     """
     # First, where the dialect wants it so; checked again below it is found right.
     if (
@@ -87,11 +87,11 @@ def unsealed(text: str, selection: str) -> tuple[Position, str]:
     try:
         # Without `validate` characters outside the alphabet are skipped, and a damaged
         # cursor would pass.
-        sealed = base64.b64decode(text, validate=True)
+        content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        sealed = b""
-    payload = sealed[_SEAL:]
-    if not payload or _seal(payload) != sealed:
+        content = b""
+    payload = content[_SEAL:]
+    if not payload or _seal(payload) != content:
         raise _reject("is not a next_cursor of this service")
     offset, page, made_for, publication = payload.decode().split("|")
     if made_for != selection:
@@ -102,5 +102,5 @@ def unsealed(text: str, selection: str) -> tuple[Position, str]:
     return Position(int(offset), int(page)), publication
 
 
-def _reject(message: str) -> RefusedError:
+def _reject(message: str) -> RejectionError:
     return invalid([("cursor", message)])

@@ -1,7 +1,7 @@
 """The dataset file: what a publication of an entity holds, read from a file and written
 to one.
 
-The format (`docs/dataset-format.md`) keeps values as rows of numbers and table indexes.
+In the format (`docs/dataset-format.md`) values are rows of numbers and table indexes.
 `load` checks all of it and expands it to the wire shapes of spec 2: the server has
 nothing left to check.
 """
@@ -112,7 +112,7 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
         entity_id, entity_name, publications = read_document(document)
     # Raised below, outside of the handler, so that a user sees one error and not two.
     except WrongPlaceError as wrong:
-        broken = BrokenDatasetError(name, wrong.place, wrong.problem)
+        failure = BrokenDatasetError(name, wrong.place, wrong.problem)
     else:
         return DatasetFile(
             entity_id,
@@ -124,12 +124,12 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
     finally:
         if collecting:
             gc.enable()
-    raise broken
+    raise failure
 
 
 def publication_of(source: Any) -> Publication:
     """Return the publication that a source is, or the last one of a DatasetFile or of
-    what `load` takes.
+    what `load` accepts.
     """
     if isinstance(source, Publication):
         return source
@@ -157,7 +157,7 @@ def dump(dataset: DatasetFile) -> bytes:
 
 
 def _read_content(source: Path | str | bytes, name: str) -> bytes:
-    """Return the bytes of the file, inflated."""
+    """Return the bytes of the file, data."""
     try:
         content = (
             source
@@ -167,9 +167,9 @@ def _read_content(source: Path | str | bytes, name: str) -> bytes:
         if not content.startswith(_GZIP_MAGIC):
             return content
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
-            inflated = stream.read(_MAX_INFLATED + 1)
-        if len(inflated) <= _MAX_INFLATED:
-            return inflated
+            data = stream.read(_MAX_INFLATED + 1)
+        if len(data) <= _MAX_INFLATED:
+            return data
         # A few megabytes of gzip can expand to gigabytes.
         problem = (
             f"inflates to more than {_MAX_INFLATED >> 20} MiB; give a file of fewer "

@@ -1,7 +1,7 @@
 """The dataset file (docs/dataset-format.md): its shape, and its way to the shapes of
 spec 2 and back.
 
-A file keeps values as rows of numbers and table indexes. What its shape cannot say (ids
+Values are rows of numbers and table indexes in a file. What its shape cannot say (ids
 are distinct, indexes lie within their tables) is checked while the rows are expanded.
 """
 
@@ -196,12 +196,13 @@ def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
     if isinstance(document, Mapping) and document.get("format") not in FORMATS:
         text = shown(document.get("format"))
         raise WrongPlaceError(
-            "$.format", f"is {text}, not a known format: write {shown(FORMATS[0])}"
+            "$.format",
+            f"is {text}, not a format of this version: write {shown(FORMATS[0])}",
         )
     file = read(document, _File, "$")
     places = [f"$.publications[{index}]" for index in range(len(file.publications))]
     # UUIDs are the same in upper and lower case.
-    refuse_repeated(
+    reject_repeated(
         places, [entry.dataset_id.lower() for entry in file.publications], "dataset_id"
     )
     publications = [
@@ -278,11 +279,11 @@ def check_timestamp(timestamp: str, place: str) -> None:
 
 
 def check_ids(publication: _Publication, place: str) -> None:
-    """Refuse repeated ids, series in a foreign group, and references to unknown
+    """Reject repeated ids, series in a foreign group, and references to unknown
     scopes.
     """
     scope_places = _number_entries(f"{place}.scope_groups", publication.scope_groups)
-    refuse_repeated(
+    reject_repeated(
         scope_places,
         [member.scope_group_id for member in publication.scope_groups],
         "scope_group_id",
@@ -292,10 +293,10 @@ def check_ids(publication: _Publication, place: str) -> None:
         scope_places, publication.scope_groups, strict=True
     ):
         ids = [scope.scope_id for scope in scope_group.scopes]
-        refuse_repeated(_number_entries(f"{scope_place}.scopes", ids), ids, "scope_id")
+        reject_repeated(_number_entries(f"{scope_place}.scopes", ids), ids, "scope_id")
         scopes |= {_Reference(scope_group.scope_group_id, member) for member in ids}
     group_places = _number_entries(f"{place}.groups", publication.groups)
-    refuse_repeated(
+    reject_repeated(
         group_places,
         [member.reporting_group_id for member in publication.groups],
         "reporting_group_id",
@@ -317,7 +318,7 @@ def check_ids(publication: _Publication, place: str) -> None:
                     f"is {shown(member.reporting_group_id)}, not that of its group:"
                     f" write {shown(group.reporting_group_id)} or leave it out",
                 )
-    refuse_repeated(
+    reject_repeated(
         series, [member.series_id for member in series.values()], "series_id"
     )
     for series_place, member in series.items():
@@ -334,8 +335,8 @@ def _number_entries(place: str, entries: Sequence[Any]) -> list[str]:
     return [f"{place}[{index}]" for index in range(len(entries))]
 
 
-def refuse_repeated(places: Iterable[str], ids: Iterable[str], key: str) -> None:
-    """Refuse an id that an earlier entry has."""
+def reject_repeated(places: Iterable[str], ids: Iterable[str], key: str) -> None:
+    """Reject an id that an earlier entry has."""
     first: dict[str, str] = {}
     for place, entry in zip(places, ids, strict=True):
         other_place = first.setdefault(entry, place)
@@ -373,7 +374,7 @@ class _Tables:
             publication.fill_types or ["reported"],
         )
 
-    def rows(self, given: Any, place: str, pattern: str) -> tuple[Any, ...]:
+    def rows(self, entries: Any, place: str, pattern: str) -> tuple[Any, ...]:
         """Return the rows of a series with complete value objects, ascending by period
         index.
         """
@@ -381,7 +382,7 @@ class _Tables:
         # repetition.
         rows = []
         last = -1
-        for index, row in enumerate(read(given, list[_Row], place)):
+        for index, row in enumerate(read(entries, list[_Row], place)):
             row_place = f"{place}[{index}]"
             self.check(row.period, self.periods, f"{row_place}[0]", "periods")
             if row.period <= last:
@@ -397,13 +398,13 @@ class _Tables:
                 row.original, last, pattern, f"{row_place}[1]"
             )
             if isinstance(row.restated, UnsetType):
-                restated = None
+                latest = None
             else:
-                restated = (
+                latest = (
                     self._convert_value(row.restated, last, pattern, f"{row_place}[2]")
                     or WITHDRAWN
                 )
-            rows.append((last, original, restated))
+            rows.append((last, original, latest))
         return tuple(rows)
 
     def _convert_value(
@@ -499,9 +500,11 @@ def formatter(pattern: str) -> Callable[[float], str]:
     fraction = f"z{grouping}.{len(match[2] or '')}{match[3] or 'f'}"  # z: no "-0"
     if match[2] or match[3]:
         return lambda number: format(float(number), fraction)
-    # "d" takes no float, and "f" turns a large int into the nearest float.
-    whole = f"{grouping}d"
-    return lambda number: format(number, whole if isinstance(number, int) else fraction)
+    # "d" accepts no float, and "f" turns a large int into the nearest float.
+    integral = f"{grouping}d"
+    return lambda number: format(
+        number, integral if isinstance(number, int) else fraction
+    )
 
 
 class _Table:
@@ -527,11 +530,11 @@ class _Compacted:
     fill_types: _Table = field(factory=lambda: _Table(["reported"]))
 
     def row(self, row: tuple[int, Any, Any], pattern: str) -> list[Any]:
-        index, original, restated = row
+        index, original, latest = row
         versions = (
             [original]
-            if restated is None
-            else [original, None if restated == WITHDRAWN else restated]
+            if latest is None
+            else [original, None if latest == WITHDRAWN else latest]
         )
         return [
             index,
@@ -546,13 +549,13 @@ class _Compacted:
             return None
         report = value["report_period"]
         end = (report["year"], report["end_month"])
-        shown = [value["text"], value["number_format"]]
+        texts = [value["text"], value["number_format"]]
         # Left out where the loader supplies them.
-        if shown == [format_number(value["number"], pattern), pattern]:
-            shown = []
+        if texts == [format_number(value["number"], pattern), pattern]:
+            texts = []
         # Most values of most files are of this kind, and a bare number is much shorter.
         members = end == self.periods[index][:2] and value["fill_type"] == "reported"
-        if members and not value["sources"] and not shown:
+        if members and not value["sources"] and not texts:
             return value["number"]
         return [
             value["number"],
@@ -566,7 +569,7 @@ class _Compacted:
                 ]
                 for source in value["sources"]
             ],
-            *shown,
+            *texts,
         ]
 
 

@@ -1,4 +1,4 @@
-"""A publication as the store keeps it: the pieces of its answers as JSON bytes, made
+"""A publication as it is stored: the pieces of its answers as JSON bytes, made
 when it is published.
 
 A cell is the JSON of a value object that ends in its own `value_version`; a page may
@@ -87,11 +87,11 @@ def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedS
     # Of a value that was never restated the latest one is the original. Spec 2.4 does
     # not show more.
     latest = dict(originals)
-    for index, _, restated in rows:
-        if restated == WITHDRAWN:
+    for index, _, newest in rows:
+        if newest == WITHDRAWN:
             latest.pop(index, None)
-        elif restated is not None:
-            latest[index] = _encode_cell(restated, "latest_restated")
+        elif newest is not None:
+            latest[index] = _encode_cell(newest, "latest_restated")
     size = (count + 7) // 8
     # A query series has all fields of a catalogue series but this one (spec 2.4).
     head = {name: value for name, value in series.items() if name != "description"}

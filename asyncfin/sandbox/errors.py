@@ -11,7 +11,7 @@ import msgspec
 
 
 class SandboxError(Exception):
-    """The sandbox cannot do what was asked; the message says what to do."""
+    """The sandbox cannot do it; the message shows what to do."""
 
 
 class PortInUseError(SandboxError):
@@ -22,7 +22,7 @@ class BrokenDatasetError(ValueError):
     """A dataset file that cannot be used.
 
     source: the file. place: where in its JSON (`$.publications[0].periods[3]`).
-    problem: what is there, and what would be right.
+    problem: the value there, and what would be right.
     """
 
     def __init__(self, source: str, place: str, problem: str) -> None:
@@ -33,7 +33,7 @@ class BrokenDatasetError(ValueError):
         return f"{self.source}: {self.place}: {self.problem}"
 
 
-class RefusedError(Exception):
+class RejectionError(Exception):
     """A request that is answered with an error object (spec 7); `issues` are pairs of
     field and message.
     """
@@ -69,18 +69,18 @@ class RefusedError(Exception):
         return msgspec.json.encode({"error": error})
 
 
-def invalid(issues: Sequence[tuple[str, str]]) -> RefusedError:
-    """Return the refusal of a request with these wrong fields: 400
+def invalid(issues: Sequence[tuple[str, str]]) -> RejectionError:
+    """Return the rejection of a request with these wrong fields: 400
     `validation_failed`.
     """
     # Five are enough for a reader; the issues have all of them, for programs.
     text = "; ".join(f"{place} {message}" for place, message in issues[:5])
-    return RefusedError(400, "validation_failed", f"{text}.", issues=issues)
+    return RejectionError(400, "validation_failed", f"{text}.", issues=issues)
 
 
-def dataset_changed(dataset_id: str) -> RefusedError:
-    """Return the refusal of an old pin (spec 4.2 rule 3, 4.3 rule 6)."""
-    return RefusedError(
+def dataset_changed(dataset_id: str) -> RejectionError:
+    """Return the rejection of an old pin (spec 4.2 rule 3, 4.3 rule 6)."""
+    return RejectionError(
         409, "dataset_changed", f"The current publication is {dataset_id}."
     )
 

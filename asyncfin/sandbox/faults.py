@@ -14,18 +14,18 @@ from attrs import Attribute, define, evolve, field, frozen
 from attrs.validators import in_, optional
 
 from asyncfin.sandbox.dataset import Publication, publication_of
-from asyncfin.sandbox.errors import RefusedError
+from asyncfin.sandbox.errors import RejectionError
 from asyncfin.sandbox.request import Reply
 from asyncfin.sandbox.rules import OPERATIONS
 
 
-def within(kinds: tuple[type, ...], right: Callable[[Any], bool], wanted: str) -> Any:
+def within(kinds: tuple[type, ...], right: Callable[[Any], bool], text: str) -> Any:
     """Return a check of a number: TypeError for another kind, True among them,
     ValueError for a wrong one.
     """
 
     def check(fault: Fault, attribute: Attribute[Any], value: Any) -> None:
-        problem = f"{attribute.name} is {value!r}; it must be {wanted}"
+        problem = f"{attribute.name} is {value!r}; it must be {text}"
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise TypeError(problem)
         if not right(value):
@@ -55,7 +55,7 @@ def _as_numbers(nth: Any) -> frozenset[int] | None:
         type(number) is int and number >= 1 for number in numbers
     ):
         raise ValueError(
-            f"nth is {nth!r}; it must be a whole number from 1, or several"
+            f"nth is {nth!r}; it must be a whole number from 1, or a list of them"
         )
     return frozenset(numbers)
 
@@ -67,7 +67,7 @@ class Fault:
     Attributes:
         operation: as in the log: "dataset", "catalogue", "query", "usage", "limits", or
             "openapi" for the document; None: every request is counted.
-        nth: those of the counted requests, one number or several, from 1, since the
+        nth: those of the counted requests, one number or more, from 1, since the
             fault was set; None: all.
         share: the part of those that it meets, 0 to 1, drawn by `seed`.
     """
@@ -104,14 +104,14 @@ class Status(Fault):
 
     def reply(self, reply: Reply, request_id: str) -> Reply:
         """Return the response that goes out in place of the given one."""
-        refusal = RefusedError(self.status, self.code, "A fault that was asked for.")
+        rejection = RejectionError(self.status, self.code, "An injected fault.")
         # No other header: a Content-Encoding, say, would not fit the new body.
         headers = {name: reply.headers[name] for name in ("Content-Type", "Date")}
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
-        body = refusal.body(request_id) if self.body is None else self.body
+        body = rejection.body(request_id) if self.body is None else self.body
         return evolve(
-            reply, status=self.status, body=body, headers=headers, charged=None
+            reply, status=self.status, body=body, headers=headers, charge=None
         )
 
 
@@ -120,7 +120,7 @@ class Switch(Fault):
     """Make a publication the current one, just before the request is answered.
 
     Attributes:
-        publication: given as to `Sandbox.publish`, and refused as there: if broken at
+        publication: as for `Sandbox.publish`, and rejected as there: if broken at
             once, and if the current publication has its dataset_id and other content,
             as an answer 500 with the code "sandbox_error".
     """
@@ -163,7 +163,7 @@ class Armed:
     """A fault that was set, with what it has counted."""
 
     fault: Fault
-    _seen: int = 0
+    _requests: int = 0
     _random: random.Random = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -177,8 +177,8 @@ class Armed:
             return False
         # Counted before the share is drawn: `nth` is among all requests of the
         # operation.
-        self._seen += 1
-        if self.fault.nth is not None and self._seen not in self.fault.nth:
+        self._requests += 1
+        if self.fault.nth is not None and self._requests not in self.fault.nth:
             return False
         return self._random.random() < self.fault.share
 
@@ -187,7 +187,7 @@ async def deliver(
     http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]
 ) -> web.StreamResponse:
     """Send the response, with the faults that concern its delivery."""
-    # The first fault that says how a response leaves decides; the others were dealt
+    # The first fault that changes how a response leaves decides; the others were dealt
     # with before.
     for fault in faults:
         # A future that is never resolved; the connection ends with the client or with

@@ -82,53 +82,53 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     selection = replace(query, expected_dataset_id=UNSET, limit=1, cursor=UNSET)
     bound_to = fingerprint(encode([current.entity_id, selection]))
     groups = None if query.reporting_group_ids is UNSET else query.reporting_group_ids
-    chosen = store.selection(
+    result = store.selection(
         current.number, query.metric_ids, paths, groups, query.value_version
     )
     # Rules 5 and 6 of spec 4.3 have no order, so both ways are right.
     if dialect.ids_before_pin:
-        check_ids(query, paths, current, chosen)
+        check_ids(query, paths, current, result)
     position = start_of(
         query.cursor, bound_to, query.expected_dataset_id, current.dataset_id, dialect
     )
     if not dialect.ids_before_pin:
-        check_ids(query, paths, current, chosen)
-    matches: Sequence[Match] = chosen.matches
+        check_ids(query, paths, current, result)
+    matches: Sequence[Match] = result.matches
     # Over all matches, not over the page: which periods are selected may not depend on
     # how pages are cut.
     answer = _select_populated(matches)
     columns = selected_columns(query.periods, current.periods, answer, dialect)
-    selected = sum(1 << index for _, index in columns if index is not None)
+    bits = sum(1 << index for _, index in columns if index is not None)
     # Before the cut, so that pages are full; with "some" after it, so that a page may
     # be short.
     if dialect.left_out_on == "every":
-        matches = listed_series(matches, selected, dialect)
+        matches = listed_series(matches, bits, dialect)
     page = cut_page(position, len(matches), query.limit, dialect)
     on_page = matches[page.series]
     if (
         dialect.left_out_on == "some"
         and draw(f"{bound_to} {position.page} left out").random() < 0.5
     ):
-        on_page = listed_series(on_page, selected, dialect)
-    listed = _select_periods(columns, answer, _select_populated(on_page), dialect)
-    _order(listed, dialect, f"{bound_to} {position.page}")
+        on_page = listed_series(on_page, bits, dialect)
+    page_columns = _select_periods(columns, answer, _select_populated(on_page), dialect)
+    _order(page_columns, dialect, f"{bound_to} {position.page}")
     cursor = next_cursor(page, bound_to, current.dataset_id)
     row = store.series(
         current.number, [match.series for match in on_page], query.value_version
     )
-    return _join_result(current, listed, row, cursor, query.value_version, dialect)
+    return _join_result(
+        current, page_columns, row, cursor, query.value_version, dialect
+    )
 
 
-def listed_series(
-    matches: Sequence[Match], selected: int, dialect: Dialect
-) -> list[Match]:
-    """Return the series that the dialect does not leave out; `selected` has a bit for a
+def listed_series(matches: Sequence[Match], bits: int, dialect: Dialect) -> list[Match]:
+    """Return the series that the dialect does not leave out; `bits` has one for a
     selected period.
     """
     return [
         match
         for match in matches
-        if (dialect.empty_series or match.populated & selected)
+        if (dialect.empty_series or match.populated & bits)
         and (dialect.never_valued or match.populated)
     ]
 
@@ -145,13 +145,13 @@ def _select_populated(matches: Sequence[Match]) -> int:
 
 
 def check_ids(
-    query: Query, paths: Sequence[str], current: Current, chosen: Selection
+    query: Query, paths: Sequence[str], current: Current, selection: Selection
 ) -> None:
-    """Refuse unknown ids (spec 4.3 rule 5)."""
+    """Reject unknown ids (spec 4.3 rule 5)."""
     issues = []
     for name, ids, listed_ids in (
-        ("metric_ids", query.metric_ids, chosen.metrics),
-        ("scope_combinations", paths, chosen.paths),
+        ("metric_ids", query.metric_ids, selection.metrics),
+        ("scope_combinations", paths, selection.paths),
         ("reporting_group_ids", query.reporting_group_ids or (), current.groups),
     ):
         for index, text in enumerate(ids):
@@ -166,13 +166,13 @@ def check_ids(
 def selected_columns(
     choice: Exact | FiscalRange | Trailing,
     periods: Sequence[Period],
-    populated: int,
+    bits: int,
     dialect: Dialect,
 ) -> list[Column]:
     """Return the selected periods, oldest first (spec 4.3), each with its index in the
     dataset or None.
 
-    `populated` has a bit for each period in which a matching series has a value of the
+    `bits` has one for each period in which a matching series has a value of the
     requested version. A trailing window ends at the latest of them; without one the
     window is empty.
     """
@@ -190,7 +190,7 @@ def selected_columns(
             (
                 fiscal_end(period)
                 for position, period in enumerate(periods)
-                if populated >> position & 1
+                if bits >> position & 1
             ),
             default=0,
         )
@@ -232,11 +232,9 @@ def _select_periods(
 ) -> list[Column]:
     if dialect.periods == "asked":
         return columns
-    populated = page if dialect.periods == "page" else answer
+    bits = page if dialect.periods == "page" else answer
     return [
-        column
-        for column in columns
-        if column[1] is not None and populated >> column[1] & 1
+        column for column in columns if column[1] is not None and bits >> column[1] & 1
     ]
 
 

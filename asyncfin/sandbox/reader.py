@@ -1,4 +1,4 @@
-"""Strict reading of JSON: every refusal names the place, the value found there, and
+"""Strict reading of JSON: every rejection names the place, the value found there, and
 what is wrong with it.
 
 Structs (`schema`, `dataset_file`) describe what a file or a request may contain, and
@@ -45,7 +45,7 @@ def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
     # (section 8.1).
     text = content.decode("utf-8-sig")
 
-    def refuse(constant: str) -> None:
+    def reject(constant: str) -> None:
         raise ValueError(f"{constant} is not a finite number")
 
     def parse_number(text: str) -> float:
@@ -63,7 +63,7 @@ def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
 
     return json.loads(
         text,
-        parse_constant=refuse,
+        parse_constant=reject,
         object_pairs_hook=distinct,
         parse_float=parse_number
         if whole_numbers
@@ -86,41 +86,41 @@ def read(value: Any, kind: type[T], place: str) -> T:
         missing = field[1] == "missing required"
         raise WrongPlaceError(
             f"{place}{path}.{field[2]}",
-            "is missing" if missing else "is not known here",
+            "is missing" if missing else "is unknown here",
         )
-    there: Any = value
+    part: Any = value
     try:
         for name, index in _STEP.findall(path):
-            there = there[name or int(index)]
+            part = part[name or int(index)]
     except (LookupError, TypeError):  # the path is the end of an unknown field's name
-        problem, path, there = match[0], "", value
+        problem, path, part = match[0], "", value
     raise WrongPlaceError(
-        f"{place}{path}", f"is {shown(there)}: {problem[0].lower()}{problem[1:]}"
+        f"{place}{path}", f"is {shown(part)}: {problem[0].lower()}{problem[1:]}"
     )
 
 
-def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
+def read_fields(data: Mapping[str, Any], kind: type[T]) -> T:
     """Return a request's fields as a Struct; 400 has an issue for each wrong field."""
     fields = _list_fields(kind)  # type: ignore[arg-type]
     names = [field.encode_name for field in fields]
     issues = [
-        (name, f"is not known here; {suggestion(name, names)}")
-        for name in given
+        (name, f"is unknown here; {suggestion(name, names)}")
+        for name in data
         if name not in names
     ]
     values = {}
     try:
-        msgspec.json.encode(given)
+        msgspec.json.encode(data)
         check = False
     except (UnicodeEncodeError, RecursionError):
         check = True
     for field in fields:
         name = field.encode_name
-        if name in given:
+        if name in data:
             try:
                 if check:
-                    refuse_half_characters(given[name], name)
-                values[field.name] = read(given[name], field.type, name)
+                    reject_half_characters(data[name], name)
+                values[field.name] = read(data[name], field.type, name)
             except WrongPlaceError as wrong:
                 issues.append((wrong.place, wrong.problem))
             except RecursionError:
@@ -137,19 +137,19 @@ def _list_fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(kind)  # evaluates the annotations each time
 
 
-def refuse_half_characters(value: Any, place: str) -> None:
-    """Refuse texts with half of a surrogate pair: JSON can spell it, and no response
+def reject_half_characters(value: Any, place: str) -> None:
+    """Reject texts with half of a surrogate pair: JSON can spell it, and no response
     could contain it.
     """
     if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
         raise WrongPlaceError(place, "holds half of a surrogate pair")
     if isinstance(value, dict):
         for key, member in value.items():
-            refuse_half_characters(key, f"{place}.{key}")
-            refuse_half_characters(member, f"{place}.{key}")
+            reject_half_characters(key, f"{place}.{key}")
+            reject_half_characters(member, f"{place}.{key}")
     elif isinstance(value, list):
         for index, entry in enumerate(value):
-            refuse_half_characters(entry, f"{place}[{index}]")
+            reject_half_characters(entry, f"{place}[{index}]")
 
 
 def query_parameters(query: str) -> dict[str, str]:
@@ -176,11 +176,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def suggestion(word: str, known: Collection[str]) -> str:
-    """Return a hint at the known word that was probably meant, or at all of them."""
-    matches = difflib.get_close_matches(word, known, n=1)
+def suggestion(word: str, words: Collection[str]) -> str:
+    """Return a hint at the word that was probably meant, or at all of them."""
+    matches = difflib.get_close_matches(word, words, n=1)
     return (
         f"did you mean {shown(matches[0])}?"
         if matches
-        else f"known are {', '.join(known) or 'none'}"
+        else f"choose of {', '.join(words) or 'none'}"
     )

@@ -40,7 +40,7 @@ class Reply:
     account: Account | None  # None without a valid token
     # The account and operation that the request counts for (spec 8); None: it does not
     # count.
-    charged: tuple[Account, str] | None
+    charge: tuple[Account, str] | None
 
 
 async def read_request(http: web.BaseRequest) -> Request:

@@ -25,7 +25,7 @@ from asyncfin.sandbox.accounts import (
 )
 from asyncfin.sandbox.catalogue import catalogue_page
 from asyncfin.sandbox.dialect import Dialect, extended
-from asyncfin.sandbox.errors import RefusedError, invalid
+from asyncfin.sandbox.errors import RejectionError, invalid
 from asyncfin.sandbox.openapi import openapi_document
 from asyncfin.sandbox.query import query_page, read_query
 from asyncfin.sandbox.reader import query_parameters
@@ -85,7 +85,7 @@ def find_call(path: str) -> Call | None:
 
 def answer(request: Request, service: Service) -> Reply:
     """Return the service's response to a request."""
-    call, account, charged = find_call(request.path), None, None
+    call, account, charge = find_call(request.path), None, None
     operation = call.operation if call else None
     # The order of the checks is what a caller can rely on: 404 (path), 405, 413, 401,
     # 403, 429, then those of the operation. From 429 on a request counts, whatever
@@ -104,15 +104,15 @@ def answer(request: Request, service: Service) -> Reply:
         account = authorised(call, request, service)
         if OPERATIONS[call.operation][1] == DATASETS_READ:  # a data request (spec 8)
             service.meter.check(account)
-            charged = account, call.operation
+            charge = account, call.operation
         status, headers, body = 200, {}, _build_body(call, request, account, service)
-    except RefusedError as refusal:
+    except RejectionError as rejection:
         status, headers, body = (
-            refusal.status,
-            refusal.headers,
-            refusal.body(request.request_id),
+            rejection.status,
+            rejection.headers,
+            rejection.body(request.request_id),
         )
-    return reply(request, service, status, body, headers, operation, account, charged)
+    return reply(request, service, status, body, headers, operation, account, charge)
 
 
 def own_failure(request: Request, service: Service, problem: str) -> Reply:
@@ -120,23 +120,23 @@ def own_failure(request: Request, service: Service, problem: str) -> Reply:
     asks for.
     """
     call = find_call(request.path)
-    body = RefusedError(500, "sandbox_error", problem).body(request.request_id)
+    body = RejectionError(500, "sandbox_error", problem).body(request.request_id)
     return reply(request, service, 500, body, {}, call.operation if call else None)
 
 
 def allowed_call(call: Call | None, request: Request) -> Call:
     if call is None:
-        raise RefusedError(404, "not_found", "There is nothing at this path.")
+        raise RejectionError(404, "not_found", "There is nothing at this path.")
     method = OPERATIONS[call.operation][0]
     if request.method != method:
-        raise RefusedError(
+        raise RejectionError(
             405,
             "method_not_allowed",
-            f"This path takes {method}.",
+            f"This path accepts {method}.",
             headers={"Allow": method},
         )
     if request.body is None:
-        raise RefusedError(413, "request_too_large", "The body is larger than 1 MiB.")
+        raise RejectionError(413, "request_too_large", "The body is larger than 1 MiB.")
     return call
 
 
@@ -148,7 +148,7 @@ def authorised(call: Call, request: Request, service: Service) -> Account:
     account = service.store.account(token.account) if token else None
     # One response for all three, so that it does not reveal which tokens exist.
     if token is None or account is None or token.audience != "rest":
-        raise RefusedError(
+        raise RejectionError(
             401,
             "unauthorized",
             "The access token is missing, invalid or not issued for the REST API.",
@@ -156,11 +156,11 @@ def authorised(call: Call, request: Request, service: Service) -> Account:
         )
     permission = OPERATIONS[call.operation][1]
     if permission is not None and not token.grants(permission, service.base_url):
-        raise RefusedError(
+        raise RejectionError(
             403, "forbidden", f"The token does not have the permission {permission}."
         )
     if not account.access:
-        raise RefusedError(403, "forbidden", "The account does not have access.")
+        raise RejectionError(403, "forbidden", "The account does not have access.")
     return account
 
 
@@ -174,10 +174,7 @@ def _build_body(
         parameters := query_parameters(request.query)
     ):
         raise invalid(
-            [
-                (name, "is not known here; there are no parameters")
-                for name in parameters
-            ]
+            [(name, "is unknown here; there are no parameters") for name in parameters]
         )
     if call.operation == "limits":
         return encode(limits(account))
@@ -186,7 +183,7 @@ def _build_body(
     if current is None or (
         account.entities is not None and call.entity_id not in account.entities
     ):
-        raise RefusedError(
+        raise RejectionError(
             404, "not_found", "No published dataset here is available to the account."
         )
     if call.operation == "catalogue":
@@ -204,9 +201,9 @@ def reply(
     headers: Mapping[str, str],
     operation: str | None,
     account: Account | None = None,
-    charged: tuple[Account, str] | None = None,
+    charge: tuple[Account, str] | None = None,
 ) -> Reply:
-    sent = {
+    all_headers = {
         "Content-Type": JSON_TYPE,
         "Date": format_datetime(service.meter.now(), usegmt=True),
         **headers,
@@ -216,15 +213,15 @@ def reply(
     if service.dialect.gzip and accepts_gzip(
         request.headers.get("accept-encoding", "")
     ):
-        sent["Content-Encoding"] = "gzip"
+        all_headers["Content-Encoding"] = "gzip"
         # The fastest level, since benchmarks run against it; no time stamp, so that
         # equal bodies stay equal.
         body = gzip.compress(body, compresslevel=1, mtime=0)
-    return Reply(status, body, sent, operation, account, charged)
+    return Reply(status, body, all_headers, operation, account, charge)
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Return whether a client takes gzip; a weight of 0 refuses it (RFC 9110, section
+    """Return whether a client accepts gzip; a weight of 0 rejects it (RFC 9110, section
     12.5.3).
     """
     weights = {}

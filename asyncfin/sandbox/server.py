@@ -23,7 +23,7 @@ from aiohttp import web
 from asyncfin.sandbox.accounts import PERMISSIONS, Account, Meter, Token
 from asyncfin.sandbox.dataset import DatasetFile, publication_of
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.errors import PortInUseError, RefusedError, SandboxError
+from asyncfin.sandbox.errors import PortInUseError, RejectionError, SandboxError
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver
 from asyncfin.sandbox.request import (
     JSON_TYPE,
@@ -82,13 +82,13 @@ class Sandbox:
 
     Args:
         datasets: a DatasetFile each, of which the last publication is served, a
-            Publication, or what `load` takes.
+            Publication, or what `load` accepts.
         dialect: how to behave where the service description leaves it open.
         faults: faults that are set from the start, as by `inject`.
         allowance: data requests a UTC day of the default account; None: no limit.
         rate: its data requests a second; None: no limit.
         burst: how many of them may come at once.
-        store: ":memory:", or the name of a SQLite file that keeps publications, tokens,
+        store: ":memory:", or the name of a SQLite file for publications, tokens,
             accounts and counts.
         host: the address to listen at; "0.0.0.0" or "::" for all of this machine.
         port: the port to listen at; 0 for a free one.
@@ -349,14 +349,14 @@ class Sandbox:
         Raises:
             SandboxError: the account does not exist.
         """
-        held = (permissions,) if isinstance(permissions, str) else tuple(permissions)
+        names = (permissions,) if isinstance(permissions, str) else tuple(permissions)
         with self._lock:
             self._check_running()
             if self._store.account(account) is None:
                 raise SandboxError(
                     f"the account {account!r} does not exist: add it with put_account"
                 )
-            return new_token(self._store, Token(account, held, audience))
+            return new_token(self._store, Token(account, names, audience))
 
     def inject(self, *faults: Fault) -> None:
         """Set more faults; each counts requests from now on.
@@ -381,12 +381,12 @@ class Sandbox:
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
         if (
             len(http.headers.getall("Host", ())) > 1
-        ):  # RFC 9112, section 3.2; older aiohttp takes it
+        ):  # RFC 9112, section 3.2; older aiohttp accepts it
             return http.protocol.handle_error(http, 400)
         request = await read_request(http)
         call = find_call(request.path)
         operation = call.operation if call else None
-        faults = [armed.fault for armed in self._armed if armed.meets(operation)]
+        faults = [state.fault for state in self._armed if state.meets(operation)]
         for fault in faults:
             if isinstance(fault, Latency):
                 await asyncio.sleep(fault.seconds)
@@ -411,8 +411,8 @@ class Sandbox:
         for fault in faults:
             if isinstance(fault, Status):
                 reply = fault.reply(reply, request.request_id)
-        if reply.charged:
-            self._meter.count(*reply.charged)
+        if reply.charge:
+            self._meter.count(*reply.charge)
         self._log.append(_make_served(request, reply, faults))
         return reply
 
@@ -451,14 +451,14 @@ class _Connection(web.RequestHandler):
             request, status, exc, message
         )  # logs, and raises if a response has begun
         # The message of aiohttp is left out: it quotes what was sent, a token perhaps.
-        refusal = RefusedError(
+        rejection = RejectionError(
             status, "bad_request", "The message is not well-formed HTTP."
         )
         if status >= 500:
-            refusal = RefusedError(
-                status, "sandbox_error", "The sandbox failed; its log says how."
+            rejection = RejectionError(
+                status, "sandbox_error", "The sandbox failed; its log shows how."
             )
-        body = refusal.body(new_request_id())
+        body = rejection.body(new_request_id())
         response = web.Response(status=status, body=body, content_type=JSON_TYPE)
         response.force_close()
         return response

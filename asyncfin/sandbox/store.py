@@ -3,7 +3,7 @@ memory or in a file.
 
 It contains encoded series, so that a page is joined from pieces and nothing is rendered
 again. One connection serves the loop; every read goes by an index. What the last pages
-were made of is kept in memory.
+were made of is cached in memory.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ WHERE series IN (SELECT value FROM json_each(:series))
 """
 
 T = TypeVar("T")
-# The sizes of what is kept of publications for further pages: series that match, and
-# bytes of cells.
+# The sizes of what is cached for further pages: series that match, and bytes of cells.
 _KEPT_MATCHES = 100_000
 _KEPT_BYTES = 16_000_000
 
@@ -158,26 +157,26 @@ class Stored:
 class _Bounded(Generic[T]):
     """Values by publication and key, the least recently used dropped first."""
 
-    def __init__(self, most: int, size: Callable[[T], int]) -> None:
-        self._most, self._size = most, size
+    def __init__(self, bound: int, size: Callable[[T], int]) -> None:
+        self._bound, self._size = bound, size
         self._total = 0
-        self._kept: OrderedDict[tuple[int, Any], T] = OrderedDict()
+        self._values: OrderedDict[tuple[int, Any], T] = OrderedDict()
 
     def get(self, number: int, key: Any) -> T | None:
-        if (value := self._kept.get((number, key))) is not None:
-            self._kept.move_to_end((number, key))
+        if (value := self._values.get((number, key))) is not None:
+            self._values.move_to_end((number, key))
         return value
 
     def put(self, number: int, key: Any, value: T) -> None:
-        self._kept[number, key] = value
+        self._values[number, key] = value
         self._total += self._size(value)
-        while self._total > self._most:
-            self._total -= self._size(self._kept.popitem(last=False)[1])
+        while self._total > self._bound:
+            self._total -= self._size(self._values.popitem(last=False)[1])
 
     def drop(self, number: int | None = None) -> None:
-        """Drop what is kept of a publication, or everything."""
-        for key in [key for key in self._kept if number in (None, key[0])]:
-            self._total -= self._size(self._kept.pop(key))
+        """Drop the cached pieces of a publication, or everything."""
+        for key in [key for key in self._values if number in (None, key[0])]:
+            self._total -= self._size(self._values.pop(key))
 
 
 class Store:
@@ -211,10 +210,10 @@ class Store:
             # What pages are made of, so that the next page of a series need not be read
             # and split.
             self._selections = _Bounded[Selection](
-                _KEPT_MATCHES, lambda each: 1 + len(each.matches)
+                _KEPT_MATCHES, lambda selection: 1 + len(selection.matches)
             )
             self._series = _Bounded[Stored](
-                _KEPT_BYTES, lambda each: len(each.head) + len(each.cells)
+                _KEPT_BYTES, lambda pieces: len(pieces.head) + len(pieces.cells)
             )
         except BaseException:
             self._db.close()
@@ -337,11 +336,11 @@ class Store:
         """Return the head of the next answer with the metadata: at first, `lag` times,
         the old one.
         """
-        replaced = self._replaced.get(entity_id)
-        if replaced is None or replaced.answers >= lag:
+        earlier = self._replaced.get(entity_id)
+        if earlier is None or earlier.answers >= lag:
             return self._current[entity_id].head
-        replaced.answers += 1
-        return replaced.head
+        earlier.answers += 1
+        return earlier.head
 
     # series
 
@@ -409,18 +408,18 @@ class Store:
         self, number: int, series: Sequence[int], value_version: str
     ) -> list[Stored]:
         """Return the pieces of these series of the publication, in the order given."""
-        encoded = {
+        entries = {
             series_id: self._series.get(number, (series_id, value_version))
             for series_id in series
         }
         if missing := [
-            series_id for series_id, stored in encoded.items() if stored is None
+            series_id for series_id, entry in entries.items() if entry is None
         ]:
-            chosen = {"series": json.dumps(missing), "version": value_version}
-            for series_id, *pieces in self._db.execute(_ENCODED, chosen):
-                encoded[series_id] = stored = Stored(*pieces)
-                self._series.put(number, (series_id, value_version), stored)
-        return [stored for stored in encoded.values() if stored is not None]
+            parameters = {"series": json.dumps(missing), "version": value_version}
+            for series_id, *pieces in self._db.execute(_ENCODED, parameters):
+                entries[series_id] = entry = Stored(*pieces)
+                self._series.put(number, (series_id, value_version), entry)
+        return [entry for entry in entries.values() if entry is not None]
 
     def _forget(self, number: int | None = None) -> None:
         self._selections.drop(number)

@@ -139,7 +139,7 @@ class Desk:
         return text
 
     def reply(self, method: str, path: str, query: str = "", body: bytes | None = b"") -> Reply:
-        """The answer; one that is charged is counted, as the server does."""
+        """The answer; one that is charge is counted, as the server does."""
         headers = {
             "authorization": f"Bearer {self.token}",
             "content-type": "application/json",
@@ -147,8 +147,8 @@ class Desk:
         }
         request = Request(method, path, query, headers, body, "req-1")
         reply = answer(request, Service(self.store, self.meter, self.dialect, self.base_url))
-        if reply.charged:
-            self.meter.count(*reply.charged)
+        if reply.charge:
+            self.meter.count(*reply.charge)
         return reply
 
     def get(self, path: str, **params: Any) -> tuple[int, Any]:

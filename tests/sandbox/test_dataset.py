@@ -259,7 +259,7 @@ REF = {"scope_group_id": "company", "scope_id": "consolidated"}
 
 BROKEN: list[tuple[str, Any, str]] = [
     ("$.format", "x/9", '"x/9"'),
-    ("$.publication", [], "is not known here"),
+    ("$.publication", [], "is unknown here"),
     ("$.entity_id", "O-123", "matching regex"),
     ("$.entity_id", 7, "is 7: expected `str`"),
     ("$.name", "a\ud800", 'is "a\\ud800": expected `str`'),

@@ -108,7 +108,7 @@ async def test_closing_cuts_off_whoever_waits(
     sandbox = Sandbox(publication, faults=[fault])
     await sandbox.start()
     waiting = asyncio.create_task(Caller(session, sandbox).get())
-    while not sandbox._armed[0]._seen:  # noqa: ASYNC110
+    while not sandbox._armed[0]._requests:  # noqa: ASYNC110
         await asyncio.sleep(0)
     async with asyncio.timeout(60):
         await sandbox.aclose()

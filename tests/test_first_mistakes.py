@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, ArgumentError, Client, Panel, Select, SelectionError, changes, known_by
+from asyncfin import Annual, Client, Panel, Select, SelectionError, changes, known_by
 from asyncfin.sandbox import Sandbox
 from tests.handmade import ENTITY_ID, dataset
 
@@ -46,8 +46,3 @@ async def test_date_is_not_fiscal_period(versions: tuple[Panel, Panel], day: Any
 async def test_period_is_second_key_of_panel(versions: tuple[Panel, Panel]) -> None:
     with pytest.raises(KeyError, match=r"write panel\['EPS'\]\['FY2024'\]"):
         versions[0]["EPS", "FY2024"]  # type: ignore[index]
-
-
-async def test_the_wide_layout_has_all_rows(versions: tuple[Panel, Panel]) -> None:
-    with pytest.raises(ArgumentError, match="the wide layout has all rows"):
-        versions[0].to_arrow("wide", complete=True)

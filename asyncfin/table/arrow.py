@@ -11,7 +11,6 @@ from itertools import accumulate, chain, repeat
 from operator import sub
 from typing import Any
 
-from asyncfin.errors import ArgumentError
 from asyncfin.model.frame import arrow_type, by_id
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.optional import compute, pa
@@ -41,7 +40,6 @@ def make_table(
     columns: Iterable[str] | None,
     *,
     labels: bool,
-    complete: bool,
     entities: bool,
     failed: Mapping[str, str] | None = None,
 ) -> Any:
@@ -52,10 +50,6 @@ def make_table(
         failed: why entities could not be read, for the metadata.
     """
     check_layout("layout", layout)
-    if complete and layout == "wide":
-        raise ArgumentError(
-            "complete is for the long layout: the wide layout has all rows"
-        )
     names = column_names(columns)
     if entities:
         wide.check_once(grids, layout=layout)
@@ -69,13 +63,10 @@ def make_table(
     if labels:
         for row, label in wide.label_rows(grids, entities).items():
             by_series[row.grid][row.series.series_id] = label
-    columns_by_grid = [
-        choose_columns(names, by_series[grid] if labels else None) for grid in grids
-    ]
-    tables = [
-        _make_long_table(grid, own_columns, complete)
-        for grid, own_columns in zip(grids, columns_by_grid, strict=True)
-    ]
+    tables = []
+    for grid in grids:
+        chosen = choose_columns(names, by_series[grid] if labels else None)
+        tables.append(_make_long_table(grid, chosen))
     if not tables:
         schema = _make_schema(choose_columns(names, {} if labels else None))
         tables.append(schema.empty_table())
@@ -87,16 +78,9 @@ def _make_schema(columns: Iterable[Column]) -> Any:
     return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
 
 
-def _make_long_table(grid: Grid, columns: Sequence[Column], complete: bool) -> Any:
-    """Return one row an observation: series in catalogue order, each oldest first.
-
-    Args:
-        complete: a row for each series and each row of the wide layout, with null where
-            there is no value.
-    """
+def _make_long_table(grid: Grid, columns: Sequence[Column]) -> Any:
+    """Return one row an observation: series in catalogue order, each oldest first."""
     rows = _Observations(grid)
-    if complete:
-        rows.complete()
     # Two kinds of columns: those that are known without decoding a value, and the
     # fields of values, which are decoded together, each value once.
     of_values = [column for column in columns if isinstance(column.origin, OfValue)]
@@ -119,10 +103,6 @@ class _Observations:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._all_periods = grid.periods
-        # Which of the observations each row shows, if that is not each of them once;
-        # null for none.
-        self._shown: Any = None
         # Blocks come page by page, so the series are not in order yet: Arrow sorts
         # their indices below, instead of Python walking through one series after the
         # other.
@@ -146,30 +126,6 @@ class _Observations:
         self._numbers = _wrap_array(numbers, "float64").take(self._order)
         self._by_key: dict[Any, tuple[Sequence[CatalogueSeries], Any]] = {}
 
-    def complete(self) -> None:
-        """Make a row of each series and each period or gap."""
-        self._all_periods = self._grid.rows_of_wide
-        count, place = (
-            len(self._all_periods),
-            {period: number for number, period in enumerate(self._all_periods)},
-        )
-        places = _wrap_array(
-            array("i", map(place.__getitem__, self._grid.periods)), "int32"
-        )
-        cells = compute.add(
-            compute.multiply(self._series, count), places.take(self._periods)
-        )
-        series = range(len(self._grid.series))
-        self._series = _wrap_array(
-            array("i", (index for index in series for _ in range(count))), "int32"
-        )
-        self._periods = _wrap_array(
-            array("i", list(range(count)) * len(series)), "int32"
-        )
-        every = _wrap_array(array("i", range(len(self._series))), "int32")
-        self._shown = compute.index_in(every, value_set=cells)
-        self._numbers = self._numbers.take(self._shown)
-
     def column(self, column: Column) -> Any:
         """Return a column that needs no decoding."""
         match column.origin:
@@ -181,7 +137,7 @@ class _Observations:
                 examples, rows = self._find_examples(by)
                 return _build_array(read(self._grid, examples), column.type).take(rows)
             case OfPeriod(read=read):
-                entries = [read(period) for period in self._all_periods]
+                entries = [read(period) for period in self._grid.periods]
                 return _build_array(entries, column.type).take(self._periods)
         return self._numbers
 
@@ -230,8 +186,6 @@ class _Observations:
         for column in reversed(columns):
             joined = pa.chunked_array(chunks.pop(column.name), arrow_type(column.type))
             entries = joined.unify_dictionaries().combine_chunks().take(self._order)
-            if self._shown is not None:
-                entries = entries.take(self._shown)
             # The words of a dictionary are in the order of reading. Encoding them again
             # puts them in the order of the rows, so that equal panels are equal tables,
             # whatever the order of their pages.

@@ -9,7 +9,6 @@ large.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import (
     Callable,
     Collection,
@@ -45,12 +44,12 @@ from asyncfin.wire.zstd import zstd
 # piece takes 0.1 ms.
 PIECE_BYTES = 128 * 1024
 LEVEL = 1
-# Pieces that are kept decompressed while a panel is read: 8 MiB.
-_KEPT_PIECES = 64
+# Pieces that stay decompressed while a panel is read: 8 MiB.
+_CACHED_PIECES = 64
 # A page of few values is decoded as a whole at the first access to one, since finding
-# its array alone takes nearly as long. `_KEPT_VALUES` decoded values are kept: 4 MB.
-_FEW_VALUES = 2_000
-_KEPT_VALUES = 16_384
+# its array alone takes nearly as long. A real page has 300 values, which take 80 kB.
+_FEW_VALUES = 1_000
+_CACHED_PAGES = 64
 # How much of an array is searched for before all of it is compared; it is nearly always
 # found at once.
 _PREFIX_BYTES = 32
@@ -308,13 +307,9 @@ class Store:
         return Store, (self.blocks,)
 
     def release(self) -> None:
-        """Drop what is kept of decoded pages; what is decoded later is kept again."""
-        self._piece = lru_cache(_KEPT_PIECES)(PageText.piece)
-        # None: not decoded as a whole, or no longer kept; then its series are decoded
-        # one by one.
-        self._decoded: dict[PageText, list[list[Value | None]] | None] = {}
-        self._kept: deque[tuple[PageText, int]] = deque()
-        self._room = _KEPT_VALUES
+        """Drop what is cached of decoded pages."""
+        self._piece = lru_cache(_CACHED_PIECES)(PageText.piece)
+        self._decode_page = lru_cache(_CACHED_PAGES)(_decode_page)
 
     def find(self, series_id: str) -> tuple[Block, int] | None:
         """Return the block and the row of a series; None if the service never sent
@@ -373,36 +368,25 @@ class Store:
             MalformedAnswerError: one violates the spec.
         """
         index, count = block.page_indices[row], len(block.axis.periods)
-        page = self._decoded.get(block.text) or self._decode_page(block)
-        if page is not None and len(page[index]) == count:
-            return page[index]
+        # A page of few values is decoded as a whole, if most of its series are wanted.
+        is_mostly_wanted = 2 * len(block.page_indices) > block.page_indices[-1]
+        if len(block.positions) <= _FEW_VALUES and is_mostly_wanted:
+            page = self._decode_page(block.text)
+            if page and len(page[index]) == count:
+                return page[index]
         text, series_id = self.text(block, row), block.series_ids[row]
         return decode_entries(values_decoder.one, text, count, index, series_id)
-
-    def _decode_page(self, block: Block) -> list[list[Value | None]] | None:
-        """Return all entries of a page, if they are few and mostly wanted."""
-        text, decoded = block.text, self._decoded
-        if text in decoded:
-            return decoded[text]
-        is_mostly_wanted = 2 * len(block.page_indices) > block.page_indices[-1]
-        if len(block.positions) > _FEW_VALUES or not is_mostly_wanted:
-            return None
-        decoded[text] = None
-        # What is wrong in one series is for that series to say.
-        with suppress(MalformedAnswerError):
-            decoded[text] = [
-                series.values
-                for series in decode(text.whole(), values_decoder.page).series
-            ]
-            self._kept.append((text, len(block.positions)))
-            self._room -= len(block.positions)
-            # Other threads may read values of the same panel.
-            while self._room < 0 and self._kept:
-                oldest, size = self._kept.popleft()
-                decoded[oldest] = None
-                self._room += size
-        return decoded[text]
 
     def text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""
         return block.text.array(block.page_indices[row], self._piece)
+
+
+def _decode_page(text: PageText) -> list[list[Value | None]]:
+    """Return the entries of all series of a page; none if one of them is broken, which
+    that series reports itself.
+    """
+    with suppress(MalformedAnswerError):
+        page = decode(text.whole(), values_decoder.page).series
+        return [series.values for series in page]
+    return []

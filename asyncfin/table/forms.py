@@ -58,7 +58,6 @@ class Forms(ABC):
         *,
         columns: Iterable[str] | None = None,
         labels: bool | None = None,
-        complete: bool = False,
     ) -> "pyarrow.Table":
         """Return a pyarrow Table (extra ``arrow``).
 
@@ -77,17 +76,13 @@ class Forms(ABC):
                 period's fields. The long table has the columns for people: year,
                 end_month, duration_months, period_label, entity_name, series (the
                 name), number, text, description. None: for a comparison only.
-            complete: of the long layout: a row for each series and each of
-                `periods_with_gaps` of its panel. Without a value, number and the
-                columns of values are null.
 
         Of a comparison the table is that of `concat`. An entity that could not be read
         has no column, since null means "no value": the entry ``failed`` of the metadata
         (the JSON under ``asyncfin``) has its error, by entity id.
 
         Raises:
-            ArgumentError: the layout is unknown, a column is not a str, or `complete`
-                with the wide layout.
+            ArgumentError: the layout is unknown, or a column is not a str.
             SelectionError: a column is unknown; of a comparison, as for `concat`.
             MalformedAnswerError: the values that a wanted column is read from break the
                 spec.
@@ -100,7 +95,6 @@ class Forms(ABC):
             layout or self._layout,
             columns,
             labels=self._has_entities if labels is None else labels,
-            complete=complete,
             entities=self._has_entities,
             failed=self._describe_failed(),
         )
@@ -111,7 +105,6 @@ class Forms(ABC):
         *,
         columns: Iterable[str] | None = None,
         labels: bool | None = None,
-        complete: bool = False,
     ) -> "pandas.DataFrame":
         """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for
         `to_arrow`.
@@ -131,7 +124,7 @@ class Forms(ABC):
         has_labels = self._has_entities if labels is None else labels
         if names is not None and has_labels and (layout or self._layout) == "wide":
             names = ("period", *names)
-        table = self.to_arrow(layout, labels=labels, columns=names, complete=complete)
+        table = self.to_arrow(layout, labels=labels, columns=names)
         frame: pandas.DataFrame = pandas_frame(table)
         # One short text, which pandas copies whenever it makes another frame of this
         # one.
@@ -147,13 +140,12 @@ class Forms(ABC):
         *,
         columns: Iterable[str] | None = None,
         labels: bool | None = None,
-        complete: bool = False,
     ) -> "polars.DataFrame":
         """Return a polars DataFrame (extra ``polars``); arguments and errors as for
         `to_arrow`.
         """
         from_arrow = library("polars", "polars").from_arrow
-        table = self.to_arrow(layout, columns=columns, labels=labels, complete=complete)
+        table = self.to_arrow(layout, columns=columns, labels=labels)
         frame: polars.DataFrame = from_arrow(table)
         return frame
 

@@ -503,7 +503,6 @@ def concat(
     labels: bool = False,
     *,
     columns: Iterable[str] | None = None,
-    complete: bool = False,
 ) -> "pyarrow.Table":
     """Return the tables of several panels as one pyarrow Table.
 
@@ -520,7 +519,6 @@ def concat(
             its id where two entities share a name.
         columns: as for `Panel.to_arrow`; of the wide layout, names of its columns, or
             series ids, which mean every series of that id.
-        complete: as for `Panel.to_arrow`; each panel keeps its own periods.
 
     Raises:
         ArgumentError: as for `Panel.to_arrow`, or something else than a Panel is among
@@ -543,9 +541,7 @@ def concat(
     grids = [panel._grid for panel in all_panels]
     from asyncfin.table.arrow import make_table
 
-    return make_table(
-        grids, layout, columns, labels=labels, complete=complete, entities=True
-    )
+    return make_table(grids, layout, columns, labels=labels, entities=True)
 
 
 def reconfirmed(panel: Panel, confirmed_at: datetime | None) -> Panel:

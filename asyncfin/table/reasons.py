@@ -100,17 +100,10 @@ def explain_empty(grid: Grid) -> str:
         groups[series.reporting_group_id].cadence for series in grid.series
     )
     when = span(grid.periods) if grid.periods else "the requested periods"
-    points = sum(not period.duration_months for period in grid.catalogue.periods)
-    hint = ""
-    if points and all(period.duration_months for period in grid.asked):
-        hint = (
-            f", {points:,} of them of duration 0, such as balances: a range "
-            "of fiscal ends includes these, and years or quarters do not"
-        )
     return (
         f"no values, because no series has one in {when}; the cadence of their "
         f"reporting groups is {listed(list(cadences))}, and the catalogue has "
-        f"{span(grid.catalogue.periods)}{hint}: request other series or periods"
+        f"{span(grid.catalogue.periods)}: request other series or periods"
     )
 
 

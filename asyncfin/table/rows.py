@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
+from itertools import chain
 from statistics import median_low
 from typing import ClassVar, TypeAlias
 from unicodedata import category
@@ -48,7 +49,8 @@ _TEXT = re.compile(
     rf"(?:\s*(?P<word>{_WORDS})\b\.?)?(?P<after>\D*)",
     re.IGNORECASE,
 )
-_CURRENCY = re.compile(r"[A-Z]{1,3}")
+# Signs and letters of currencies, next to which only symbols of currencies may be.
+_SIGNS = re.compile(r"(?<![^\W\d_])[A-Z]{1,3}(?![^\W\d_])|[\s()+\u2212-]")
 # What a text may be scaled by: a word, or the commas at the end of its format.
 _SCALES = (0, 3, 6, 9, 12)
 _SCALE_OF_WORD = {"th": 3, "k": 3, "m": 6, "b": 9, "t": 12}
@@ -97,28 +99,25 @@ class Scale:
     def of_rows(
         cls, rows: Sequence[Collection[Value]], unit: Unit | None
     ) -> "list[Scale]":
-        """Return the scale of each row of values in the unit that they share.
+        """Return the scale of each row of values: one unit, and as many decimals.
 
         Args:
             rows: the values of each row.
             unit: as for `Panel.rows`.
         """
+        magnitudes = [_find_magnitudes(values) for values in rows] if unit else []
+        if unit == "auto":
+            unit = _choose_unit(magnitudes)
         if unit is None:
             return [cls()] * len(rows)
-        shared: Unit | None = unit
-        if unit == "auto":
-            shared = _choose_unit(map(_find_magnitudes, rows))
-        return [cls._choose(values, shared) for values in rows]
-
-    @classmethod
-    def _choose(cls, values: Collection[Value], unit: Unit | None) -> "Scale":
-        if unit is None or not values:
-            return cls()
-        magnitudes = _find_magnitudes(values)
-        if not magnitudes:
-            return cls(suffix=NOT_DIVIDED)
-        decimals = _SIGNIFICANT - 1 + POWERS[unit] - min(magnitudes).adjusted()
-        return cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
+        least = min(chain.from_iterable(magnitudes), default=Decimal(1))
+        decimals = _SIGNIFICANT - 1 + POWERS[unit] - least.adjusted()
+        divided = cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
+        scales = []
+        for values, row_magnitudes in zip(rows, magnitudes, strict=True):
+            as_published = cls(suffix=NOT_DIVIDED if values else "")
+            scales.append(divided if row_magnitudes else as_published)
+        return scales
 
     def text(self, value: Value) -> str:
         """Return a value as a cell shows it."""
@@ -189,14 +188,7 @@ def _is_amount(text: str, value: Value) -> bool:
     is_negative = any(sign in around for sign in "-\u2212(")
     if value.number and is_negative != (value.number < 0):
         return False
-    for word in re.findall(r"[^\W\d_]+", around):
-        if not _CURRENCY.fullmatch(word):
-            return False
-        around = around.replace(word, "")
-    if any(
-        sign not in "+-\u2212()" and category(sign) != "Sc"
-        for sign in "".join(around.split())
-    ):
+    if any(category(sign) != "Sc" for sign in _SIGNS.sub("", around)):
         return False
     scales: Collection[int] = _SCALES
     if word := (match["word"] or "").casefold():

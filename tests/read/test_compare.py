@@ -383,8 +383,6 @@ async def test_tables_equal_those_of_panels() -> None:
     assert first.equals(frame[[*frame.columns[:1]]])
     assert first.index.name == "period"
     assert found.to_polars().to_dicts() == table.to_pylist()
-    long = found.to_pandas("long", labels=False, complete=True)
-    assert len(long) == len(found.to_arrow("long", labels=False, complete=True))
     assert found.to_arrow(columns=["period"]).column_names == ["period"]
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("agg")

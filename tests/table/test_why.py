@@ -12,8 +12,7 @@ from asyncfin.model.catalogue import ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, Resolved
 from asyncfin.table.panel import Panel
-from asyncfin.table.reasons import explain_empty
-from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, panel_of
+from tests.answers import EVER, panel_of
 
 YEARS = [Period(year, 12, 12) for year in range(2018, 2025)]
 QUARTERS = [Period(year, month, 3) for year in (2023, 2024) for month in (3, 6, 9, 12)]
@@ -140,20 +139,3 @@ async def test_mistaken_key_names_a_correct_one() -> None:
         panel["sales.annual"][wrong]
     with pytest.raises(SelectionError, match='write "FY2023"'):
         panel["sales.annual"]["FY23"]
-
-
-async def test_empty_years_name_balances() -> None:
-    """A service may list balances with duration 0, which no fiscal year includes."""
-    points = [Period(year, 12, 0) for year in (2023, 2024)]
-    catalogue = catalogue_of(["cash.annual"], [*points, *YEARS])
-    stitched = Stitched(catalogue, catalogue.series, Exact([YEARS[-1]]))
-    await stitched.add(
-        encoded(page_json([], {"cash.annual": {}})), home=frozenset(["cash.annual"]), asked=Exact([YEARS[-1]])
-    )
-    why = explain_empty(stitched.panel()._grid)
-    assert "2 of them of duration 0, such as balances: a range of fiscal ends includes these" in why
-    whole = await panel_of({"cash.annual": {}}, [*points, *YEARS])
-    assert "duration 0" not in explain_empty(whole._grid)
-
-
-CELL = "async def cell(panel):\n    series = panel['sales.annual']\n    return series['FY23']\n"

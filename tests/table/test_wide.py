@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from attrs import evolve
 
-from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Annual, Exact, Resolved
@@ -24,10 +24,6 @@ np = pytest.importorskip("numpy")
 FY = {year: Period(year, 12, 12) for year in range(2020, 2027)}
 Q1, M9 = Period.parse("FY2024-Q1"), Period.parse("FY2024-9M")
 FIELDS = ["year", "end_month", "duration_months"]
-VALUES = [
-    *("number", "text", "value_number_format", "fill_type", "value_version", "report_year"),
-    *("report_end_month", "report_duration_months", "sources"),
-]
 
 
 async def company(
@@ -241,32 +237,3 @@ async def test_only_equal_names_change() -> None:
         "Same, a.annual",
         "Same, b.annual",
     ]
-
-
-async def test_complete_long_table_has_all_rows() -> None:
-    """Null in the columns of values; everything of series and period is there, in their order."""
-    periods = [Period(2024, month, 3) for month in (3, 6, 9, 12)]
-    numbers = {"Revenue.quarterly": {periods[0]: 1, periods[3]: 4}, "EPS.quarterly": {periods[1]: 0}}
-    panel = await panel_of(numbers, [periods[0], periods[1], periods[3]], listed=periods)
-    assert [each.label for each in panel.gaps] == [periods[2].label]
-    table = panel.to_arrow(complete=True)
-    assert table.schema.equals(panel.to_arrow().schema)
-    observed = {(row["series_id"], row["period_label"]): row for row in panel.to_arrow().to_pylist()}
-    expected = []
-    for series in panel:
-        (example,) = [row for row in observed.values() if row["series_id"] == series.series_id][:1]
-        for period in periods:
-            of_period = {name: getattr(period, name) for name in [*FIELDS, "label"]}
-            empty = dict.fromkeys(VALUES) | {"period_label": of_period.pop("label"), **of_period}
-            expected.append(observed.get((series.series_id, period.label), example | empty))
-    assert table.to_pylist() == expected
-    assert set(table["asked_version"].to_pylist()) == {"original"}
-    labelled = panel.to_pandas(complete=True, labels=True, columns=["series", "period_label", "number"])
-    assert len(labelled) == 8
-    assert labelled["number"].isna().sum() == 5
-    assert panel.to_polars(complete=True).height == 8
-    assert concat([panel], complete=True).num_rows == 8
-    assert panel.where(lambda series: False).to_arrow(complete=True).num_rows == 0
-    for call in (panel.to_arrow, panel.to_pandas, panel.to_polars, lambda *a, **k: concat([panel], *a, **k)):
-        with pytest.raises(ArgumentError, match="the wide layout has all rows"):
-            call("wide", complete=True)

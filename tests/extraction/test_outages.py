@@ -33,6 +33,7 @@ class Service:
         self._server: asyncio.Server | None = None
         self._script = Scripted(self._step)
         self.answered, self.away, self.port = 0, False, 0
+        self._ending: asyncio.TimerHandle | None = None
 
     @property
     def base_url(self) -> str:
@@ -52,7 +53,18 @@ class Service:
         self.away = True
         if self._kind == "closed":
             self.close()
-        asyncio.get_running_loop().call_later(self._seconds, lambda: asyncio.ensure_future(self._end()))
+        loop = asyncio.get_running_loop()
+        self._ending = loop.call_later(self._seconds, lambda: asyncio.ensure_future(self._end()))
+
+    async def end(self) -> None:
+        """Close for good: virtual time can pass while the threads of workers are slow, and open it again."""
+        if self._ending is not None:
+            self._ending.cancel()
+        while self._script.connections:
+            self.close()
+            await asyncio.gather(*self._script.connections, return_exceptions=True)
+        self.close()
+        await asyncio.sleep(1)  # of virtual time: its connections end
 
     async def _end(self) -> None:
         self.away = False
@@ -77,8 +89,7 @@ async def serving(kind: str, seconds: float) -> AsyncIterator[Service]:
     try:
         yield service
     finally:
-        service.close()
-        await asyncio.sleep(1)  # of virtual time: its connections end
+        await service.end()
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -13,14 +11,11 @@ import msgspec
 from attrs import define, evolve, field
 
 from asyncfin import (
-    Annual,
     Catalogue,
     CatalogueSeries as ModelSeries,
     Exact,
     FiscalRange,
-    HalfYearly,
     Period,
-    Quarterly,
     Query,
     ReportingGroup,
     Select,
@@ -48,7 +43,6 @@ from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import DatasetChangedError, ServiceError, ValidationFailedError
 
 if TYPE_CHECKING:
-    from asyncfin import Batch
     from asyncfin.typing import Response
 
 # The cap of metrics and of paths in a query (spec 8).
@@ -60,10 +54,6 @@ _CATALOGUE_SHARE = 0.5
 _TRAILING = Trailing(6)
 # Exact periods that a service with a cap probably accepts.
 _FEW_PERIODS = 24
-# The years by which a range is wider than the catalogue's span, at both ends.
-_WIDER = 10
-# How far clocks may differ.
-_FUTURE = timedelta(minutes=5)
 _MAX_FINDINGS = 200
 
 
@@ -114,11 +104,6 @@ class Probe(Reader):
         self._inspect(response, DATASET, "2.2")
         self._dataset = None  # the publication may be another now
         self._dataset = self._decode(response, Head, "2.2")
-        # The service's clock may differ from this one's.
-        now = _read_date(response) or response.at
-        if read_moment(self._dataset) > now + _FUTURE:
-            statement = "created_timestamp is in the future"
-            self._find("reading", "2.2", statement, shown_by=response)
 
     async def _check_catalogue(self) -> None:
         await self._read_catalogue()
@@ -128,7 +113,9 @@ class Probe(Reader):
             raise IncompleteError
         for path, count in Counter(differences(self._pages)).items():
             self._find("differs", "4.2", f"{path} differs between pages", count)
-        self._describe_periods()
+        if instants := sum(not period.duration_months for period in self._periods):
+            statement = "periods have duration_months 0: no rule contains them"
+            self._find("reading", "2.1", statement, instants, len(self._periods))
         page = await self._read_page(1, None)
         count = sum(len(group.series) for group in page.groups)
         if count > 1 or (count < len(self._series) and not page.next_cursor):
@@ -193,28 +180,6 @@ class Probe(Reader):
             params["cursor"] = cursor
         return Request("4.2", "GET", f"{self._path}/catalogue", params)
 
-    def _describe_periods(self) -> None:
-        instants = sum(not period.duration_months for period in self._periods)
-        if instants:
-            statement = (
-                "periods have duration_months 0: Annual, Quarterly and HalfYearly do "
-                "not contain them"
-            )
-            self._find("reading", "2.1", statement, instants, len(self._periods))
-        for rule in (Annual, Quarterly, HalfYearly):
-            ends = {
-                period.end_month
-                for period in self._periods
-                if period.duration_months == rule.months
-            }
-            if ends and rule.end_month not in {None, *ends}:
-                statement = (
-                    f"periods of {rule.months} months end in month "
-                    f"{', '.join(map(str, sorted(ends)))}, not {rule.end_month}: "
-                    f"{rule.__name__} finds none"
-                )
-                self._find("reading", "2.1", statement)
-
     # --- queries (spec 4.3)
 
     async def _check_queries(self) -> None:
@@ -223,17 +188,17 @@ class Probe(Reader):
         await self._check_periods()
         await self._check_pages()
         await self._check_trailing()
-        await self._check_cap("metric_ids")
-        await self._check_cap("scope_combinations")
+        await self._check_caps()
         await self._check_rejections()
         await self._check_empty()
         await self._check_plan()
 
     async def _check_periods(self) -> None:
         """Read the same periods in each form, and in both value versions."""
-        whole = await self._read_range()
-        if whole is None:
-            return
+        page = await self._read(self._query(), "fiscal_range")
+        if page is None:  # all that follow need it
+            raise IncompleteError
+        whole = page[0]
         exact = await self._read_exact()
         if exact is not None:
             self._compare_forms(whole, *exact)
@@ -241,102 +206,46 @@ class Probe(Reader):
         restated = await self._read(query, "latest_restated")
         if restated is not None:
             self._compare_versions(whole, restated[0])
-        await self._check_wider()
         await self._check_cell()
         unknown = Exact((Period(self._periods[-1].year + 50, 12, 12),))
-        statement = "a period that the catalogue does not list"
-        await self._describe(
-            self._request(self._query(unknown)),
-            "4.3",
-            statement,
-            f"exact accepts {statement}",
-            f"exact refuses {statement}",
-        )
-
-    async def _read_range(self) -> Rows | None:
-        """Read the catalogue's whole span, or the newest part that the service
-        accepts.
-        """
-        months = self._months
-        counts = [months]
-        while counts[-1] > 1:
-            counts.append(counts[-1] // 2)
-
-        def query_of(count: int) -> Query:
-            return self._query(self._newest(count))
-
-        result = await self._read_most("fiscal_range", "months", counts, query_of)
-        if result is None:
-            return None
-        rows, count = result
-        if count < months:
-            self._range = self._newest(count)
-        return rows
+        statement = "an exact period that the catalogue does not list"
+        await self._describe(self._request(self._query(unknown)), "4.3", statement)
 
     async def _read_exact(self) -> tuple[Rows, Exact] | None:
         """Read all periods as exact ones, or fewer if so many are rejected: the spec
         states no cap.
         """
-        total = len(self._periods)
+        total, rejection = len(self._periods), None
         counts = sorted({total, min(total, _FEW_PERIODS), 1}, reverse=True)
-
-        def query_of(count: int) -> Query:
-            return self._query(Exact(self._periods[-count:]))
-
-        result = await self._read_most("exact", "periods", counts, query_of)
-        if result is None:
-            return None
-        return result[0], Exact(self._periods[-result[1] :])
-
-    async def _read_most(
-        self,
-        form: str,
-        noun: str,
-        counts: Sequence[int],
-        query_of: Callable[[int], Query],
-    ) -> tuple[Rows, int] | None:
-        """Read the largest query that the service accepts; smaller ones than the first
-        are a limit.
-        """
-        rejection = None
         for count in counts:
-            query = query_of(count)
+            periods = Exact(self._periods[-count:])
+            query = self._query(periods)
             response = await self._fetch(self._request(query))
-            if is_rejection(response) and count > counts[-1]:
+            if is_rejection(response) and count > 1:
                 rejection = rejection or response
                 continue
             if is_rejection(response):
                 response = rejection or response
-            page = self._read_rows(response, query, form)
+            page = self._read_rows(response, query, "exact")
             if page is None:
                 break
             if rejection is not None:
-                statement = f"{form} refuses {counts[0]} {noun}, and accepts {count}"
+                statement = f"exact refuses {total} periods, and accepts {count}"
                 self._find("limit", "4.3", statement, shown_by=rejection)
-            return page[0], count
+            return page[0], periods
         return None
-
-    @property
-    def _months(self) -> int:
-        """The months of the catalogue's span."""
-        return self._periods[-1].fiscal_end - self._periods[0].fiscal_end + 1
-
-    def _newest(self, months: int) -> FiscalRange:
-        """The range of the last months of the catalogue's span."""
-        last = self._periods[-1]
-        year, index = divmod(last.fiscal_end - months, 12)
-        return FiscalRange((year, index + 1), (last.year, last.end_month))
 
     def _compare_forms(self, whole: Rows, exact: Rows, periods: Exact) -> None:
         """Compare the cells of a range and of exact periods, in series that both pages
         list.
         """
-        common = set((self._range or FiscalRange()).among(periods.periods))
+        series_ids = whole.keys() & exact.keys()
         ranged, selected = (
             {
                 (series_id, period)
-                for series_id in whole.keys() & exact.keys()
-                for period in common.intersection(rows[series_id])
+                for series_id in series_ids
+                for period in rows[series_id]
+                if period in periods.periods
             }
             for rows in (whole, exact)
         )
@@ -356,29 +265,6 @@ class Probe(Reader):
                 "all values are equal in both versions: value_version may be ignored"
             )
             self._find("reading", "4.3", statement, count, count)
-
-    async def _check_wider(self) -> None:
-        """Read the whole range, some years wider at both ends."""
-        if self._range is not None:
-            return
-        first, last = self._periods[0], self._periods[-1]
-        start, end = max(1, first.year - _WIDER), min(9999, last.year + _WIDER)
-        query = self._query(
-            FiscalRange((start, first.end_month), (end, last.end_month))
-        )
-        response = await self._fetch(self._request(query))
-        if is_rejection(response):
-            statement = "fiscal_range refuses a range beyond the catalogue's periods"
-            self._find("reading", "4.3", statement)
-            return
-        statement = "a range beyond the catalogue's periods"
-        page = self._read_rows(response, query, statement)
-        if page is None:
-            return
-        periods = [period for row in page[0].values() for period in row]
-        if unlisted := sum(period not in self._periods for period in periods):
-            statement = "values in periods that the catalogue does not list"
-            self._find("break", "2.3", statement, unlisted, len(periods))
 
     async def _check_cell(self) -> None:
         """Read one cell as exact, alone.
@@ -412,14 +298,7 @@ class Probe(Reader):
             second = await self._read(query, statement, limit=1, cursor=cursor)
             if second is not None and set(rows) & set(second[0]):
                 self._find("break", "4.3 rule 3", "a series is on two pages")
-        request, statement = self._request(query, limit=101), "`limit` 101"
-        await self._describe(
-            request,
-            "8",
-            statement,
-            f"{statement} is accepted",
-            f"{statement} is refused",
-        )
+        await self._describe(self._request(query, limit=101), "8", "`limit` 101")
 
     async def _check_trailing(self) -> None:
         page = await self._read(self._query(_TRAILING), "trailing")
@@ -444,54 +323,30 @@ class Probe(Reader):
             )
             self._find("reading", "4.3", statement)
 
-    async def _check_cap(self, name: str) -> None:
-        """Send as many metrics or paths as the spec allows, and one more."""
-        sides: list[list[Any]] = [
-            list(dict.fromkeys(series.metric_id for series in self._series.values())),
-            list(dict.fromkeys(series.scopes for series in self._series.values())),
-        ]
-        is_metric = name == "metric_ids"
-        ids, others = sides if is_metric else reversed(sides)
-        if len(ids) < _CAP:
-            if self._has_all_series:
+    async def _check_caps(self) -> None:
+        """Send as many metrics and paths as the spec allows, and one more of each."""
+        series = self._series.values()
+        metrics = list(dict.fromkeys(entry.metric_id for entry in series))
+        paths = list(dict.fromkeys(entry.scopes for entry in series))
+        query = self._query(metrics=metrics[:_CAP], paths=paths[:_CAP])
+        await self._read(query, _size_of(query))
+        request = self._request(query)
+        ids: dict[str, list[Any]] = {"metric_ids": metrics, "scope_combinations": paths}
+        for name, values in ids.items():
+            if len(values) < _CAP and self._has_all_series:
                 statement = f"the catalogue has fewer than {_CAP} {name}"
                 self._find("reading", "8", f"{statement}: the cap was not checked")
-            return
-
-        def query_of(count: int) -> Query:
-            if is_metric:
-                return self._query(metrics=ids[:count], paths=others[:_CAP])
-            return self._query(metrics=others[:_CAP], paths=ids[:count])
-
-        query = query_of(_CAP)
-        response = await self._fetch(self._request(query))
-        if isinstance(response, ValidationFailedError):
-            fewer = await self._fetch(self._request(query_of(_CAP - 1)))
-            statement = f"{_CAP - 1} {name}"
-            if not isinstance(fewer, ServiceError) and self._has_object(
-                fewer, "8", statement
-            ):
-                statement = f"{_CAP} {name} are refused"
-                self._find("break", "8", statement, shown_by=response)
-        elif is_rejection(response):
-            statement = f"a query of {_size_of(query)} is refused as too large"
-            self._find("limit", "8", statement, shown_by=response)
-        elif isinstance(response, ServiceError):
-            raise self._fail(response, "8")
-        else:
-            self._has_object(response, "8", f"{_CAP} {name}")
-        if len(ids) == _CAP:
-            return
-        request = self._request(query)
-        body = dict(request.body or {})
-        body[name] = [*body[name], msgspec.to_builtins(ids[_CAP])]
-        response = await self._fetch(evolve(request, body=body))
-        statement = f"{_CAP + 1} {name}"
-        if not isinstance(response, ServiceError):
-            if self._has_object(response, "8", statement):
-                self._find("limit", "8", f"{statement} are accepted")
-        elif not is_rejection(response):
-            raise self._fail(response, "8")
+            if len(values) <= _CAP:
+                continue
+            body = dict(request.body or {})
+            body[name] = [*body[name], msgspec.to_builtins(values[_CAP])]
+            response = await self._fetch(evolve(request, body=body))
+            statement = f"{_CAP + 1} {name}"
+            if not isinstance(response, ServiceError):
+                if self._has_object(response, "8", statement):
+                    self._find("limit", "8", f"{statement} are accepted")
+            elif not is_rejection(response):
+                raise self._fail(response, "8")
 
     async def _check_rejections(self) -> None:
         query = self._query()
@@ -549,15 +404,19 @@ class Probe(Reader):
         if not self._has_all_series:
             return
         catalogue = self._join_catalogue()
-        batch = await self._plan_batch(catalogue, Select())
-        listed = None if batch is None else await self._read_batch(batch)
-        if batch is None or listed is None or listed >= batch.matched:
+        # The client's cache may have all of it.
+        plan = await self._client.plan(catalogue, Select(), FiscalRange())
+        if not plan.batches:
             return
-        absent = batch.matched - listed
-        alone = await self._plan_batch(catalogue, Select(series_ids=sorted(absent)))
-        if alone is None:
+        batch = plan.batches[0]
+        page = await self._read(batch, f"the first of a plan, {_size_of(batch)}")
+        # A page that is not full has the others on the next one.
+        if page is None or page[1] is not None or page[0].keys() >= batch.matched:
             return
-        page = await self._read(alone, "series that were left out")
+        absent = batch.matched - page[0].keys()
+        select = Select(series_ids=sorted(absent))
+        plan = await self._client.plan(catalogue, select, FiscalRange())
+        page = await self._read(plan.batches[0], "series that were left out")
         rows = {} if page is None else page[0]
         valued = {series_id for series_id, row in rows.items() if row}
         valued.update(
@@ -589,39 +448,6 @@ class Probe(Reader):
             (),
             groups,
         )
-
-    async def _plan_batch(self, catalogue: Catalogue, select: Select) -> Batch | None:
-        """The first batch of a plan, over the range that is accepted; None if the
-        client's cache has all of it.
-        """
-        plan = await self._client.plan(catalogue, select, FiscalRange())
-        if not plan.batches:
-            return None
-        batch = plan.batches[0]
-        return batch if self._range is None else evolve(batch, periods=self._range)
-
-    async def _read_batch(self, batch: Batch) -> set[str] | None:
-        """Read all pages of a batch, and list their series; None if it is rejected."""
-        listed: set[str] = set()
-        cursor, cursors = None, set[str]()
-        while True:
-            response = await self._fetch(self._request(batch, cursor=cursor))
-            if is_rejection(response) and cursor is None:
-                statement = f"the first query of a plan, {_size_of(batch)}, is refused"
-                self._find("limit", "4.3", statement, shown_by=response)
-                return None
-            page = self._read_rows(response, batch, "the first query of a plan")
-            if page is None:
-                return None
-            rows, cursor = page
-            listed.update(rows)
-            if cursor is None:
-                return listed
-            if cursor in cursors:
-                statement = "the next_cursor of a query is repeated"
-                self._find("break", "4.3 rule 3", statement)
-                return None
-            cursors.add(cursor)
 
     # --- the account (spec 4.4, 4.5)
 
@@ -666,11 +492,3 @@ def _is_json(response: Response) -> bool:
     except msgspec.MsgspecError:
         return False
     return True
-
-
-def _read_date(response: Response) -> datetime | None:
-    """When the service has sent a response, by its own clock."""
-    try:
-        return parsedate_to_datetime(response.headers.get("date", "")).astimezone(UTC)
-    except (TypeError, ValueError):
-        return None

@@ -84,8 +84,6 @@ class Reader:
     _series: dict[str, CatalogueSeries] = field(factory=dict)
     _has_all_series: bool = False
     _periods: tuple[Period, ...] = ()
-    # As much of the catalogue's span as the service accepts; None: all of it.
-    _range: FiscalRange | None = None
     # The numbers of the responses so far, by value version, series and period.
     _numbers: dict[tuple[str, str, Period], Any] = field(factory=dict)
     _has_restated: bool = False  # whether a value was labelled `latest_restated`
@@ -236,7 +234,7 @@ class Reader:
         """A query over the first series of the catalogue, or over metrics and paths.
 
         Args:
-            periods: None: the catalogue's whole span, or what is accepted of it.
+            periods: None: the catalogue's whole span.
         """
         series = list(self._series.values())[:20]
         first, last = self._periods[0], self._periods[-1]
@@ -244,7 +242,7 @@ class Reader:
         return Query(
             metrics or [*dict.fromkeys(entry.metric_id for entry in series)],
             paths or [*dict.fromkeys(entry.scopes for entry in series)],
-            periods or self._range or span,
+            periods or span,
             value_version=version,
             expected_dataset_id=self._head.dataset_id,
         )
@@ -298,8 +296,9 @@ class Reader:
         if isinstance(response, ServiceError):
             if not is_rejection(response):
                 raise self._fail(response, "4.3")
+            kind: Kind = "limit" if response.status == _TOO_LARGE else "break"
             statement = f"a valid query is refused: {statement}"
-            self._find("break", "4.3", statement, shown_by=response)
+            self._find(kind, "4.3", statement, shown_by=response)
             return None
         if not self._has_object(response, "4.3", f"a valid query ({statement})"):
             return None
@@ -372,8 +371,8 @@ class Reader:
             # A text that is absent is a finding of its own.
             if pair[0] != pair[1] and (name in IDENTITY or all(pair)):
                 statement = f"$.series[*].{name} differs from the catalogue"
-                kind: Kind = "break" if name in IDENTITY else "differs"
-                self._find(kind, "2.4", statement, shown_by=response)
+                severity: Kind = "break" if name in IDENTITY else "differs"
+                self._find(severity, "2.4", statement, shown_by=response)
 
     async def _expect_rejection(
         self, request: Request, spec: str, statement: str, status: Literal[400, 409]
@@ -392,18 +391,16 @@ class Reader:
             text = f"{statement} gives {problem}, not {status} {code}"
             self._find("break", spec, text, shown_by=response)
 
-    async def _describe(
-        self, request: Request, spec: str, statement: str, accepted: str, rejected: str
-    ) -> None:
+    async def _describe(self, request: Request, spec: str, statement: str) -> None:
         """Record whether the service accepts a request, or rejects it with 400."""
         response = await self._fetch(request)
         if isinstance(response, DatasetChangedError):
             raise self._fail(response, spec)
         if not isinstance(response, ServiceError):
             if self._has_object(response, spec, statement):
-                self._find("reading", spec, accepted)
+                self._find("reading", spec, f"{statement} is accepted")
         elif isinstance(response, ValidationFailedError):
-            self._find("reading", spec, rejected)
+            self._find("reading", spec, f"{statement} is refused")
         else:
             text = f"{statement} gives status {response.status}"
             self._find("break", spec, text, shown_by=response)

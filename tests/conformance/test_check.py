@@ -61,13 +61,13 @@ async def test_no_dialect_is_a_break(dialect: Dialect) -> None:
     assert report.requests <= 60
 
 
-async def test_cost_is_24_requests_and_pages() -> None:
-    """The documents say "about", since a dataset without some forms of periods takes fewer."""
+async def test_cost_is_23_requests_and_pages() -> None:
+    """As the documents state."""
     async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         for entity_id in sandbox.entities:
             pages = -(-len(await client.catalogue(entity_id)) // 100)
             report = await check(client, entity_id)
-            assert report.requests == 24 + pages
+            assert report.requests == 23 + pages
 
 
 async def test_choices_of_a_service_are_readings() -> None:

@@ -7,15 +7,14 @@ Needs the extra ``otel`` (``pip install "asyncfin[otel]"``).
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache, partial
 from threading import Lock
-from time import time_ns
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
-from asyncfin import Bucket, Cache, CacheStats, checks, events
+from asyncfin import Bucket, Cache, checks, events
 from asyncfin.errors import own_version
 
 try:
@@ -30,17 +29,10 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
     from opentelemetry.trace import Span, TracerProvider
 
-_log = logging.getLogger("asyncfin")
 Attributes: TypeAlias = dict[str, str | int | float]
-S = TypeVar("S")
 
 _OUTCOME = ("http.response.status_code", "error.type")
 
-# Seconds: how often the bucket and the cache are inspected, for how long a question
-# waits for each of them, and for how long the result is exported.
-_EVERY = 15.0
-_PATIENCE = 0.5
-_VALID = 60.0
 # Those that the HTTP conventions recommend, in seconds.
 _BOUNDARIES = (
     0.005,
@@ -94,63 +86,6 @@ class _Counter:
         return observations
 
 
-class _Inspected(Generic[S]):
-    """The last state of a bucket or a cache that several processes may share, and its
-    gauges.
-    """
-
-    def __init__(self, meter: Meter, source: Any) -> None:
-        self._meter, self._source = meter, source
-        self._time: Callable[[], float] | None = None  # of the last loop
-        self._tried_at = self._read_at = 0.0
-        self._state: S | None = None
-
-    async def refresh(self) -> None:
-        """Inspect the source if that was not tried lately. A failure leaves the last
-        state.
-        """
-        time = asyncio.get_running_loop().time
-        # Another loop's clock may be behind.
-        if self._time is not None and 0 <= time() - self._tried_at < _EVERY:
-            return
-        # Set before the wait, so that questions at the same time do not all inspect.
-        self._time, self._tried_at = time, time()
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                if hasattr(self._source, "inspect"):
-                    self._state = await self._source.inspect()
-                else:
-                    self._state = self._source.stats()
-            self._read_at = time()
-        except Exception as error:  # noqa: BLE001  it must not fail the question
-            names = type(self._source).__name__, type(error).__name__
-            _log.debug("%s could not be inspected: %s", *names)
-
-    def gauge(self, name: str, unit: str, description: str, attribute: str) -> None:
-        """Make a gauge of an attribute of the state; an old state is not exported."""
-
-        def observe(options: CallbackOptions) -> list[Observation]:
-            if self._state is None or self._time is None:
-                return []
-            now = self._time()
-            # Another loop's clock may be behind.
-            if not 0 <= now - self._read_at <= _VALID:
-                return []
-            reading = getattr(self._state, attribute)
-            if attribute == "paused_until":
-                reading = max(0.0, (reading or now) - now)
-            if isinstance(reading, Mapping):
-                return [
-                    metrics.Observation(count, {"asyncfin.lane": lane})
-                    for lane, count in reading.items()
-                ]
-            return [] if reading is None else [metrics.Observation(reading)]
-
-        self._meter.create_observable_gauge(
-            f"asyncfin.{name}", [observe], unit, description
-        )
-
-
 class OpenTelemetryObserver:
     """An observer for `Client(observers=[...])`, of one client or several: spans and
     metrics.
@@ -163,9 +98,8 @@ class OpenTelemetryObserver:
     ``http.client.request.duration``; all other names begin with ``asyncfin.``. The
     table in docs/reference/events.md lists them.
 
-    The gauges show the bucket and the cache as `inspect` has returned them after a
-    question. That happens at most every 15 seconds, and the question waits for it, at
-    most half a second for each. A state of more than 60 seconds ago is not exported.
+    The gauges show the bucket and the cache as this process sees them when they are
+    exported: a shared bucket as it was last read.
 
     Args:
         bucket: the bucket whose state is exported. None: there are no gauges of it.
@@ -218,11 +152,11 @@ class OpenTelemetryObserver:
         self._restarts = counter("restarts", "{restart}", "reads started over")
         self._waits = counter("waits", "s", "waits for a turn and between attempts")
         self._received = counter("received", "By", "bodies, after decompression")
-        self._inspected: list[_Inspected[Any]] = []
         if bucket is not None:
-            self._inspected.append(_observe_bucket(meter, bucket))
+            self._observe_bucket(meter, bucket)
         if cache is not None:
-            self._inspected.append(_observe_cache(meter, cache))
+            _observe_cache(meter, cache)
+        self._time: Callable[[], float] = monotonic  # of the last loop
         # By the class of the event that begins them, and its serial.
         self._spans: dict[tuple[type[events.Event], int], tuple[Span, Context]] = {}
         self._attempts: dict[int, tuple[events.RequestStarted, int]] = {}
@@ -244,19 +178,8 @@ class OpenTelemetryObserver:
                 }
                 self._begin(event, "asyncfin.question", attributes)
             case events.QuestionFinished():
-                figures: Attributes = {
-                    "asyncfin.requests": event.requests,
-                    "asyncfin.cached": event.cached,
-                    "asyncfin.restarts": event.restarts,
-                }
-                if (
-                    event.series is not None
-                    and event.periods is not None
-                    and event.dataset_id is not None
-                ):
-                    figures["asyncfin.series"] = event.series
-                    figures["asyncfin.periods"] = event.periods
-                    figures["asyncfin.dataset_id"] = event.dataset_id
+                names = ("requests", "cached", "restarts", "series", "periods")
+                figures = _read_figures(event, *names, "dataset_id")
                 self._end(
                     (events.QuestionStarted, event.serial), figures, event.failure
                 )
@@ -266,12 +189,9 @@ class OpenTelemetryObserver:
                     event, "asyncfin.extract", {"asyncfin.entities": event.entities}
                 )
             case events.ExtractFinished():
-                figures = {
-                    "asyncfin.done": event.done,
-                    "asyncfin.unchanged": event.unchanged,
-                    "asyncfin.failed": event.failed,
-                    "asyncfin.requests": event.requests,
-                }
+                figures = _read_figures(
+                    event, "done", "unchanged", "failed", "requests"
+                )
                 self._end((events.ExtractStarted, event.serial), figures, event.failure)
             case events.Waiting():
                 attributes = {
@@ -293,12 +213,32 @@ class OpenTelemetryObserver:
                 self._restarts.add(1, event.operation)
                 _add_event(event, "asyncfin.restarted", {})
 
-    async def after_question(self) -> None:
-        """Inspect the bucket and the cache for the gauges, unless that was done
-        lately.
-        """
-        for source in self._inspected:
-            await source.refresh()
+    def _observe_bucket(self, meter: Meter, bucket: Bucket) -> None:
+        """Make the gauges of a bucket."""
+        checks.instance_of(Bucket)("bucket", bucket)
+
+        def read_waiting(_: CallbackOptions) -> list[Observation]:
+            return [
+                metrics.Observation(count, {"asyncfin.lane": lane})
+                for lane, count in bucket.stats().waiting.items()
+            ]
+
+        def read_pause(_: CallbackOptions) -> list[Observation]:
+            until, now = bucket.stats().paused_until, self._time()
+            return [metrics.Observation(max(0.0, (until or now) - now))]
+
+        for name, unit, description, read in (
+            ("rate", "{request}/s", "the rate", None),
+            ("level", "{request}", "its requests; below zero in debt", None),
+            ("waiting", "{request}", "requests that wait for the bucket", read_waiting),
+            ("paused", "s", "until the pause after a 429 ends", read_pause),
+            ("left_today", "{request}", "the rest of the daily budget", None),
+            ("fallback", "1", "whether the fallback paces", None),
+        ):
+            observe = read or partial(_observe, bucket, name)
+            meter.create_observable_gauge(
+                f"asyncfin.bucket.{name}", [observe], unit, description
+            )
 
     def _begin(
         self,
@@ -309,6 +249,7 @@ class OpenTelemetryObserver:
         """Start a span, and make it the current one of the task and of those that it
         makes.
         """
+        self._time = asyncio.get_running_loop().time
         outer = context.get_current()
         span = self._tracer.start_span(name, attributes=attributes)
         self._spans[type(event), event.serial] = span, outer
@@ -372,46 +313,34 @@ class OpenTelemetryObserver:
         span.end()
 
 
-def _observe_bucket(meter: Meter, bucket: Bucket) -> _Inspected[events.BucketStats]:
-    """Make the gauges of a bucket."""
-    checks.instance_of(Bucket)("bucket", bucket)
-    state: _Inspected[events.BucketStats] = _Inspected(meter, bucket)
-    for name, unit, description, attribute in (
-        ("rate", "{request}/s", "the rate", "rate"),
-        ("level", "{request}", "its requests; below zero in debt", "level"),
-        ("waiting", "{request}", "requests that wait for the bucket", "waiting"),
-        ("paused", "s", "until the pause after a 429 ends", "paused_until"),
-        ("left_today", "{request}", "the rest of the daily budget", "left_today"),
-    ):
-        state.gauge(f"bucket.{name}", unit, description, attribute)
-    observe = [lambda _: [metrics.Observation(int(bucket.stats().fallback))]]
-    meter.create_observable_gauge(
-        "asyncfin.bucket.fallback", observe, "1", "whether the fallback paces"
-    )
-    return state
-
-
-def _observe_cache(meter: Meter, cache: Cache) -> _Inspected[CacheStats]:
+def _observe_cache(meter: Meter, cache: Cache) -> None:
     """Make the gauge and the counters of a cache."""
     checks.instance_of(Cache)("cache", cache)
-    size: _Inspected[CacheStats] = _Inspected(meter, cache)
-    size.gauge("cache.bytes", "By", "the size of the cache", "bytes")
+    meter.create_observable_gauge(
+        "asyncfin.cache.bytes",
+        [partial(_observe, cache, "bytes")],
+        "By",
+        "what is cached in memory",
+    )
     for name, unit, description in (
         ("hits", "{series}", "wanted series that were cached"),
         ("misses", "{series}", "wanted series that had to be requested"),
         ("broken", "{fault}", "damaged parts, and outages of the disk or server"),
     ):
-        observe = partial(_observe_count, cache, name)
         meter.create_observable_counter(
-            f"asyncfin.cache.{name}", [observe], unit, description
+            f"asyncfin.cache.{name}",
+            [partial(_observe, cache, name)],
+            unit,
+            description,
         )
-    return size
 
 
-def _observe_count(
-    cache: Cache, name: str, options: CallbackOptions
+def _observe(
+    source: Bucket | Cache, name: str, options: CallbackOptions
 ) -> list[Observation]:
-    return [metrics.Observation(getattr(cache.stats(), name))]
+    """Read a field of the state of this process; one that is None is not exported."""
+    reading = getattr(source.stats(), name)
+    return [] if reading is None else [metrics.Observation(reading)]
 
 
 def _outcome_of(event: events.QuestionFinished) -> Attributes:
@@ -424,6 +353,12 @@ def _outcome_of(event: events.QuestionFinished) -> Attributes:
     else:
         attributes["asyncfin.outcome"] = "stale" if event.stale else "ok"
     return attributes
+
+
+def _read_figures(event: events.Event, *names: str) -> Attributes:
+    """Return fields of an event as attributes, without those that are None."""
+    figures = {f"asyncfin.{name}": getattr(event, name) for name in names}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def _add_event(event: events.Event, name: str, attributes: Attributes) -> None:

@@ -44,7 +44,6 @@ async def exported() -> str:
         events.QuestionFinished("query", "O-1", 3, "bulk", **figures, **ended | {"failure": "TimeoutError"}),
     ):
         observer(event)
-    await observer.after_question()
     try:
         return generate_latest(REGISTRY).decode()
     finally:

@@ -71,13 +71,6 @@ OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publicati
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "events.md"
 
 
-# Read as they are exported, not after a question.
-OF_THIS_PROCESS = {
-    "asyncfin.bucket.fallback",
-    *(f"asyncfin.cache.{name}" for name in ("hits", "misses", "broken")),
-}
-
-
 class Recorder:
     """What an application would export: spans and metrics."""
 
@@ -111,10 +104,10 @@ class Recorder:
         return {metric.name: list(metric.data.data_points) for metric in scope.metrics}
 
     def gauges(self) -> dict[str, Any]:
-        """Return the values of the gauges that are inspected; those by lane as a dict."""
+        """Return the values of the instruments of bucket and cache; those by lane as a dict."""
         found: dict[str, Any] = {}
         for name, points in self.metrics().items():
-            if name.startswith(("asyncfin.bucket", "asyncfin.cache")) and name not in OF_THIS_PROCESS:
+            if name.startswith(("asyncfin.bucket", "asyncfin.cache")):
                 by_lane = {point.attributes.get("asyncfin.lane"): point.value for point in points}
                 found[name] = by_lane.get(None, by_lane)
         return found
@@ -451,97 +444,49 @@ async def test_extract_is_a_span_above_queries(recorder: Recorder, tmp_path: Pat
     assert recorder.attempts[-1].parent.span_id == questions[-1].context.span_id
 
 
-class Bucket(TokenBucket):
-    """A bucket whose state is read elsewhere, as that of a shared one."""
+async def test_gauges_show_bucket_and_cache() -> None:
+    """As this process sees them at the export; what is unknown is not exported."""
 
-    def __init__(self, *args: Any, seconds: float = 0.0, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.inspected = 0
-        self.begun = asyncio.Event()
-        self.seconds = seconds
-        self.error: Exception | None = None
+    class Away(TokenBucket):
+        away = False
 
-    async def inspect(self) -> BucketStats:
-        self.inspected += 1
-        self.begun.set()
-        await asyncio.sleep(self.seconds)
-        if self.error is not None:
-            raise self.error
-        return self.stats()
+        def stats(self) -> BucketStats:
+            return evolve(super().stats(), fallback=self.away)
 
-
-async def test_gauges_show_the_last_inspection() -> None:
-    """Inspected at most every 15 seconds, and not exported when older than 60."""
-    bucket, cache = Bucket(1e6, burst=10, daily_budget=1000), MemoryCache()
+    bucket, cache = Away(1e6, burst=10, daily_budget=1000), MemoryCache()
     recorder = Recorder(bucket=bucket, cache=cache)
     async with service(recorder, bucket=bucket, cache=cache) as (_, client):
-        assert recorder.gauges() == {}
         panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
-        expected = {
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        bucket.away = True
+        assert recorder.gauges() == {
             "asyncfin.bucket.rate": 1e6,
             "asyncfin.bucket.level": pytest.approx(5, abs=5),
             "asyncfin.bucket.waiting": {"interactive": 0, "bulk": 0},
             "asyncfin.bucket.paused": 0.0,
-            "asyncfin.bucket.left_today": 1000 - panel.requests,
+            "asyncfin.bucket.left_today": 1000 - panel.requests - 1,
+            "asyncfin.bucket.fallback": 1,
             "asyncfin.cache.bytes": cache.stats().bytes,
+            "asyncfin.cache.hits": len(panel),
+            "asyncfin.cache.misses": len(panel),
+            "asyncfin.cache.broken": 0,
         }
-        assert recorder.gauges() == expected
-        await asyncio.sleep(14)
-        await client.query(BOTH.entity_id, Select(), FiscalRange())
-        assert (bucket.inspected, recorder.gauges()) == (1, expected)
-        await asyncio.sleep(1.1)
-        await asyncio.gather(*[client.query(BOTH.entity_id, Select(), Annual(last=n)) for n in (1, 2, 3)])
-        assert bucket.inspected == 2
-        left = 1000 - panel.requests - 2
-        assert recorder.gauges()["asyncfin.bucket.left_today"] < left + 1
-        await asyncio.sleep(59)
-        assert recorder.gauges()
-        await asyncio.sleep(2)
-        assert recorder.gauges() == {}
+    assert {"asyncfin.bucket.rate", "asyncfin.bucket.left_today"}.isdisjoint(
+        Recorder(bucket=TokenBucket()).gauges()
+    )
 
 
 async def test_gauge_of_a_pause_counts_down() -> None:
-    """The seconds that are left when it is exported; what is not known is not exported."""
-    bucket = Bucket()
+    """The seconds that are left when it is exported."""
+    bucket = TokenBucket(1e6, burst=10)
     recorder = Recorder(bucket=bucket)
     async with service(recorder, bucket=bucket) as (_, client):
-        catalogue = await client.catalogue(BOTH.entity_id)
-        loop = asyncio.get_running_loop()
-        async with client.stream(catalogue, Select(), FiscalRange()) as pieces:
-            await anext(pieces)
-            assert not {"asyncfin.bucket.rate", "asyncfin.bucket.left_today"} & set(recorder.gauges())
-            await bucket.refused(sent_at=loop.time(), retry_after=30)
-        assert recorder.gauges()["asyncfin.bucket.paused"] == pytest.approx(30, abs=1)
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        await bucket.refused(sent_at=asyncio.get_running_loop().time(), retry_after=30)
         await asyncio.sleep(10)
         assert recorder.gauges()["asyncfin.bucket.paused"] == pytest.approx(20, abs=1)
         await asyncio.sleep(25)
         assert recorder.gauges()["asyncfin.bucket.paused"] == 0
-        # The service's own allowance, whatever the bucket's budget.
-        await bucket.exhaust(3600)
-        await recorder.observer.after_question()
-        assert recorder.gauges()["asyncfin.bucket.left_today"] == 0
-
-
-@pytest.mark.parametrize("fault", ["error", "hangs"])
-async def test_failing_inspection_fails_no_query(fault: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A question waits for half a second at most; no task remains, and nothing is logged above DEBUG."""
-    bucket, cache = Bucket(1e6, burst=10), MemoryCache()
-    if fault == "error":
-        bucket.error = OSError("away")
-    else:
-        bucket.seconds = 3600
-    recorder = Recorder(bucket=bucket, cache=cache)
-    async with service(recorder, bucket=bucket, cache=cache) as (_, client):
-        loop = asyncio.get_running_loop()
-        await client.catalogue(BOTH.entity_id)
-        tasks, began_at = client_tasks(), loop.time()
-        assert await client.query(BOTH.entity_id, Select(), FiscalRange())
-        assert loop.time() - began_at < 0.6
-        assert client_tasks() <= tasks
-        assert set(recorder.gauges()) == {"asyncfin.cache.bytes"}
-        await client.query(BOTH.entity_id, Select(), FiscalRange())
-        assert bucket.inspected == 1
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_duration_shows_the_outcome(recorder: Recorder) -> None:
@@ -571,30 +516,6 @@ async def test_duration_shows_the_outcome(recorder: Recorder) -> None:
         ("stream", "stale", None): 1,
         ("query", "cancelled", None): 1,
     }
-
-
-async def test_process_figures_are_read_at_export() -> None:
-    """Hits, misses and faults of the cache, and whether a fallback paces."""
-
-    class Away(TokenBucket):
-        away = False
-
-        def stats(self) -> BucketStats:
-            return evolve(super().stats(), fallback=self.away)
-
-    bucket, cache = Away(1e6, burst=10), MemoryCache()
-    recorder = Recorder(bucket=bucket, cache=cache)
-
-    def figures() -> dict[str, Any]:
-        metrics = recorder.metrics()
-        return {name.rpartition(".")[2]: metrics[name][0].value for name in OF_THIS_PROCESS}
-
-    async with service(recorder, bucket=bucket, cache=cache) as (_, client):
-        assert figures() == {"hits": 0, "misses": 0, "broken": 0, "fallback": 0}
-        panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
-        await client.query(BOTH.entity_id, Select(), FiscalRange())
-        bucket.away = True
-        assert figures() == {"hits": len(panel), "misses": len(panel), "broken": 0, "fallback": 1}
 
 
 async def test_gauge_of_outages(recorder: Recorder) -> None:
@@ -630,18 +551,9 @@ async def test_prometheus_has_every_instrument() -> None:
         recorder.meters.shutdown()
     for name in (
         "http_client_request_duration_seconds_bucket",
-        "asyncfin_requests_total",
-        "asyncfin_retries_total",
         "asyncfin_received_bytes_total",
-        "asyncfin_bucket_waiting",
         "asyncfin_bucket_left_today",
-        "asyncfin_bucket_paused_seconds",
-        "asyncfin_cache_bytes",
-        "asyncfin_question_duration_seconds_bucket",
         "asyncfin_cache_hits_total",
-        "asyncfin_cache_misses_total",
-        "asyncfin_cache_broken_total",
-        "asyncfin_bucket_fallback",
         "asyncfin_outage",
     ):
         assert re.search(rf"^{name}[{{ ]", text, re.MULTILINE), (name, text)
@@ -735,8 +647,7 @@ async def test_log_has_a_line_per_query(recorder: Recorder, caplog: pytest.LogCa
         caplog.clear()
         return found
 
-    bucket = Bucket(1e6, burst=10)
-    async with service(recorder, cache=MemoryCache(), max_age=60, bucket=bucket) as (_, client):
+    async with service(recorder, cache=MemoryCache(), max_age=60) as (_, client):
         panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
         (line,) = lines()
         assert line.startswith(f"QuestionFinished operation=query entity_id={BOTH.entity_id} ")

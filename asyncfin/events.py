@@ -286,10 +286,6 @@ class Observer(Protocol):
     It is called on the event loop and must not block: in the task whose request the
     event is about, and for `Waiting` in that task's context. What it raises is logged,
     and disturbs neither the request nor the other observers.
-
-    An observer may also have an async method ``after_question()``. It is awaited after
-    each question that was not cancelled, before the result is returned, so it must be
-    fast.
     """
 
     def __call__(self, event: Event, /) -> None: ...

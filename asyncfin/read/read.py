@@ -138,14 +138,12 @@ class Read:
 
         identity = (self.operation, self.entity_id, next_serial(), sender.lane)
         failure: type[BaseException] | None = None
-        is_cancelled = False
         call(QuestionStarted(*identity))
         try:
             yield self
             failure = None if self.error is None else type(self.error)
         except BaseException as error:
             failure = type(error)
-            is_cancelled = not isinstance(error, Exception)
             if isinstance(error, asyncio.CancelledError) and error.args == (
                 TIME_IS_UP,
             ):
@@ -167,8 +165,6 @@ class Read:
                     seconds=running_loop().time() - began,
                 )
             )
-            if not is_cancelled:
-                await sender.announce.after_question()
 
     def add(self, panel: Panel) -> None:
         """Count the result, or a piece of it."""

@@ -43,17 +43,6 @@ class Announcer:
             except Exception:  # noqa: BLE001  an observer's error must not fail the request
                 _log.exception("an observer failed on %s", type(event).__name__)
 
-    async def after_question(self) -> None:
-        """Await what the observers do after a question."""
-        for observer in self._observers:
-            after_question = getattr(observer, "after_question", None)
-            if after_question is None or not checks.is_async(after_question):
-                continue
-            try:
-                await after_question()
-            except Exception:  # noqa: BLE001  an observer's error must not fail the question
-                _log.exception("an observer failed after a question")
-
     @contextmanager
     def also(self, observer: events.Observer) -> Iterator[Self]:
         """Add an observer for the length of the block; yield this, to announce

@@ -88,7 +88,7 @@ def require_place(place: str, what: str, named: str) -> None:
         what: what needs the library of Parquet files.
         named: what needs that of object stores.
     """
-    from asyncfin.extraction.folder import Folder
+    from asyncfin.extraction.place import Folder
     from asyncfin.extraction.places import place_of
 
     require("pyarrow.parquet", "arrow", what)

@@ -10,6 +10,7 @@ from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
@@ -236,7 +237,6 @@ async def record(
 
     from asyncfin.cli.session import connect
     from asyncfin.cli.terminal import replace_file, screen
-    from asyncfin.extraction.place import file_name
 
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -246,7 +246,7 @@ async def record(
             if folder is None:
                 sys.stdout.buffer.write(content)
             else:
-                file = folder / f"{file_name(entity_id)}.json.gz"
+                file = folder / f"{quote(entity_id, safe='')}.json.gz"
                 replace_file(file, methodcaller("write", content))
     if folder is not None:
         screen().print(f"{folder}: {counted(len(entities), 'file')}")

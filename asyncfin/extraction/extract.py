@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -17,28 +17,34 @@ from attrs import define, evolve, field
 from asyncfin import Client, Select, checks
 from asyncfin.checks import check_entity_id
 from asyncfin.clock import utc_now
-from asyncfin.errors import ArgumentError, RunInProgressError, SelectionError
+from asyncfin.errors import ArgumentError, RunInProgressError
 from asyncfin.extraction.feed import Feed
 from asyncfin.extraction.feed_writer import find_feed, record_files
-from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.last import (
-    Confirmed,
     describe_run,
-    is_fresh,
     read_confirmed,
     write_confirmed,
     write_run,
 )
-from asyncfin.extraction.place import RENEW_SECONDS, STALE_SECONDS, Holder, Lock, Place
+from asyncfin.extraction.place import (
+    RENEW_SECONDS,
+    STALE_SECONDS,
+    Folder,
+    Holder,
+    Lock,
+    Place,
+)
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import Record, read_records
 from asyncfin.extraction.report import ExtractReport, count_of_unlisted
 from asyncfin.extraction.run import (
+    Job,
     OnError,
     Options,
     Reader,
+    Result,
     Run,
     announce,
     report_on,
@@ -59,29 +65,18 @@ from asyncfin.words import lasting
 _log = logging.getLogger("asyncfin")
 # Seconds between two looks at a lock that is waited for.
 _LOOK_SECONDS = 5.0
-# What Python's error says for which it has no class.
-_NO_THREAD = "can't start new thread"
 
 
 def check_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Return distinct entity ids, in their order.
 
     Raises:
-        SelectionError: there is none, one is not an entity id, or two differ only in
-            case.
+        SelectionError: there is none, or one is not an entity id.
     """
     ids = checks.texts("entity_ids", entity_ids, "entity id")
-    distinct: dict[str, str] = {}
     for entity_id in ids:
         check_entity_id(entity_id)
-        other = distinct.setdefault(entity_id.casefold(), entity_id)
-        # Many file systems would give both the same file.
-        if other != entity_id:
-            raise SelectionError(
-                f"entity_ids {other!r} and {entity_id!r} differ only in case: leave "
-                "out one of them, or extract it to another folder"
-            )
-    return tuple(distinct.values())
+    return ids
 
 
 async def extract(
@@ -210,8 +205,8 @@ async def extract(
         check_make_client(client, select)
     question = SharedQuestion(select, periods, value_version)
     checks.one_of("continue", "raise")("on_error", on_error)
+    checks.flag("refresh", refresh)
     flags: dict[str, Any] = {
-        "refresh": refresh,
         "replace": replace,
         "allow_missing": allow_missing,
         "prune": prune,
@@ -230,7 +225,6 @@ async def extract(
             "refresh=True reads every entity again: leave out fresh_for"
         )
     options = Options(
-        on_error=on_error,
         fresh_for=fresh_for,
         chunk=chunk,
         history=history,
@@ -238,9 +232,11 @@ async def extract(
         **flags,
     )
     place = await in_thread(partial(place_of, to))  # it looks at the disk
+    job = Job(question, place, refresh, on_error)
     clock = client.clock if isinstance(client, Client) else utc_now
-    tracker = Tracker(ids, progress, clock)
-    extraction = _Extraction(client, executor, question, place, options, tracker)
+    extraction = _Extraction(
+        client, executor, job, options, Tracker(ids, progress), clock
+    )
     report = await extraction.run()
     report.raise_for_unknown()
     return report
@@ -252,19 +248,24 @@ class _Extraction:
 
     _client: Client | MakeClient
     _executor: Executor | MakeExecutor | None
-    _question: SharedQuestion
-    _place: Place
+    _job: Job
     _options: Options
     _tracker: Tracker
+    _clock: Callable[[], datetime]
     _holder: Holder = field(init=False)
     _lock: Lock | None = None
     _is_open: bool = False
     _renewing: asyncio.Task[None] | None = None
     _records: dict[str, Record] = field(factory=dict)
-    _confirmed: Confirmed = field(factory=dict)
+    # When each file was shown to be current.
+    _confirmed: dict[str, datetime] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._holder = Holder(began=self._tracker.clock())
+        self._holder = Holder(began=self._clock())
+
+    @property
+    def _place(self) -> Place:
+        return self._job.place
 
     async def run(self) -> ExtractReport:
         """Return the report of the run, which leaves its outcome next to the lock
@@ -307,11 +308,10 @@ class _Extraction:
                 outcome = describe_run(
                     report,
                     failure,
-                    place=self._place,
-                    question=self._question,
+                    job=self._job,
                     records=self._records,
                     began=self._holder.began,
-                    ended=self._tracker.clock(),
+                    ended=self._clock(),
                     stop=self._options.stop,
                 )
                 write_run(self._place, outcome)
@@ -323,16 +323,13 @@ class _Extraction:
                 self._lock.release()
 
     def _write_confirmed(self) -> None:
-        write_confirmed(
-            self._place, self._confirmed, self._records, self._tracker.confirmed
-        )
+        write_confirmed(self._place, self._records, self._confirmed)
 
     async def _extract(self) -> ExtractReport:
         # Before a request is spent: what can't be written need not be read. The feed is
         # first, since opening with `replace` deletes files that are its record.
-        feed = await in_thread(
-            partial(find_feed, self._place, self._question, self._options.history)
-        )
+        question, history = self._job.question, self._options.history
+        feed = await in_thread(partial(find_feed, self._place, question, history))
         if not await self._take_lock():
             return self._report()
         self._renewing = asyncio.ensure_future(self._renew())
@@ -365,17 +362,17 @@ class _Extraction:
         trial = f"{place.name}/_asyncfin-trial"
         place.write(trial, lambda stream: None)
         place.remove(trial)
-        self._records, others = read_records(place, self._question, replace=replace)
+        records, others = read_records(place, self._job.question, replace=replace)
         for entity_id in others:
             self._check()
             place.remove(place.entity_path(entity_id))
-        self._confirmed = read_confirmed(place)
-        self._tracker.files = len(self._records.keys() & set(self._tracker.ids))
+        self._records, self._confirmed = records, read_confirmed(place, records)
+        self._tracker.files = len(records.keys() & set(self._tracker.ids))
 
     def _record(self, feed: Feed) -> None:
         self._check()
         ids, began = self._tracker.ids, self._holder.began
-        record_files(feed, self._question, began, self._records, set(ids))
+        record_files(feed, self._job.question, began, self._records, set(ids))
 
     async def _take_lock(self) -> bool:
         """Take the lock, also that of a killed run, or return False if `stop` has ended
@@ -384,29 +381,27 @@ class _Extraction:
         if not self._options.lock and not isinstance(self._place, Folder):
             return True
         stop, time = self._options.stop, asyncio.get_running_loop().time
-        seen, since, stale = "", 0.0, None
+        first, since, stale = "", 0.0, None
         while tag := await in_thread(partial(self._try_lock, stale)):
-            stale = None
-            if not seen:
+            if not first:
                 _log.warning(
                     "waiting for the lock of %s, at most %s: its run is at work, or "
                     "was killed",
                     self._place,
                     lasting(STALE_SECONDS),
                 )
-                seen, since = tag, time()
-            elif tag != seen:
+                first, since = tag, time()
+            if tag != first:
                 raise RunInProgressError(
                     f"another run is at work on {self._place}: let it end, or stop it"
                 )
-            elif time() - since >= STALE_SECONDS:
-                stale = seen
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(_LOOK_SECONDS, STALE_SECONDS / 10)):
-                    await stop.wait()
-            if stop.is_set():
-                return False
+            stale = tag if time() - since >= STALE_SECONDS else None
+            if stale is None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(_LOOK_SECONDS, STALE_SECONDS / 10)):
+                        await stop.wait()
+                if stop.is_set():
+                    return False
         return True
 
     def _try_lock(self, stale: str | None) -> str | None:
@@ -432,42 +427,33 @@ class _Extraction:
             self._lock.check()
 
     async def _read(self) -> ExtractReport:
-        client, options, tracker = self._client, self._options, self._tracker
-        run = Run(
-            self._question, self._place, options, self._records, tracker, self._lock
-        )
+        client, job, tracker = self._client, self._job, self._tracker
+        result = Result(records=self._records)
+        run = Run(self._options, tracker, result, self._clock, self._confirmed)
         ids = self._choose_ids()
+        tracker.report()
         uncounted = 0
         if isinstance(client, Client):
-            reader = Reader(
-                client,
-                self._question,
-                self._place,
-                self._records,
-                tracker,
-                options.refresh,
-                options.on_error,
-                self._check,
-            )
+            reader = Reader(client, job, self._records, tracker, self._check)
 
             async def read(entity_ids: list[str]) -> None:
                 await reader.read_all(entity_ids, run.note, lambda: run.is_pausing)
 
-            with announce(client, tracker, lambda: run.stopped):
-                tracker.report()
+            with announce(client, tracker, result):
                 await run.read_all(ids, read)
         else:
-            owner = None if self._lock is None else self._holder.owner
-            driver = Driver(run, client, owner)
+            if self._lock is not None:
+                job = evolve(job, owner=self._holder.owner)
+            driver = Driver(run, job, client, self._check)
             assert self._executor is not None
             await driver.read_all(self._executor, ids)
             uncounted = driver.uncounted
         unknown = run.find_unknown()
         return evolve(
             self._report(),
-            stopped=run.stopped,
+            stopped=result.stopped,
             unknown=unknown,
-            complaint=run.complaint if unknown else None,
+            complaint=result.complaint if unknown else None,
             uncounted=uncounted,
         )
 
@@ -475,16 +461,17 @@ class _Extraction:
         """Return the entities that have to be asked; the others are reported as
         unchanged.
         """
-        fresh_for, now = self._options.fresh_for, self._tracker.clock()
+        fresh_for, now = self._options.fresh_for, self._clock()
         if fresh_for is None:
             return list(self._tracker.ids)
         ids = []
         for entity_id in self._tracker.ids:
-            record = self._records.get(entity_id)
-            if record is None or not is_fresh(record, self._confirmed, fresh_for, now):
+            moment = self._confirmed.get(entity_id)
+            # A time in the future is that of another clock.
+            if moment is None or not timedelta(0) <= now - moment < fresh_for:
                 ids.append(entity_id)
                 continue
-            self._tracker.confirmed[entity_id] = self._confirmed[entity_id][1]
+            record = self._records[entity_id]
             self._tracker.end(report_on(self._place, record, "unchanged"))
         return ids
 
@@ -494,8 +481,8 @@ class _Extraction:
         return ExtractReport(
             tracker.all_reports,
             tracker.seconds,
-            tracker.waits,
-            repeated=dict(tracker.repeated),
+            tracker.spending.waits,
+            repeated=dict(tracker.spending.repeated),
         )
 
     def _prune(self) -> None:
@@ -507,4 +494,5 @@ class _Extraction:
 
 
 def _is_about_threads(error: BaseException) -> bool:
-    return isinstance(error, RuntimeError) and _NO_THREAD in str(error)
+    # Python has no class for it.
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)

@@ -103,8 +103,7 @@ def run_name(moment: datetime, last: str | None) -> str:
     """
     if last is not None:
         moment = max(moment, run_time(last) + timedelta(microseconds=1))
-    text = moment.astimezone(UTC).strftime(_RUN_FORMAT)
-    return text.rjust(len("20250131T060000.000000Z"), "0")
+    return moment.astimezone(UTC).strftime(_RUN_FORMAT)
 
 
 def run_time(run: str) -> datetime:
@@ -262,12 +261,7 @@ class Feed:
     def question(self) -> str | None:
         """Return the text of the feed's question; None without a feed."""
         runs = self.runs()
-        if not runs:
-            return None
-        with self._opened(runs[-1]) as file:
-            # Not the whole footer, which names all entities of the run: unchanged
-            # nights need no more.
-            return write_canonical(_read_description(file)["question"])
+        return write_canonical(self.footer(runs[-1]).question) if runs else None
 
 
 def parquet_file(stream: IO[bytes]) -> Any:

@@ -12,7 +12,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -26,22 +26,20 @@ from asyncfin.errors import (
     shorten,
 )
 from asyncfin.extraction.exit import Exit
-from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.place import Moment, Place
+from asyncfin.extraction.place import Folder, Moment, Place
 from asyncfin.extraction.places import place_of
-from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import (
     EntityReport,
     ExtractReport,
     exit_code_of,
 )
+from asyncfin.extraction.run import Job
 
 _log = logging.getLogger("asyncfin")
 
 FORMAT = 1
 _RUNS = 30
-Confirmed = dict[str, tuple[str, Moment]]
 
 
 class Stop(asyncio.Event):
@@ -70,8 +68,7 @@ def describe_run(
     report: ExtractReport,
     failure: BaseException | None,
     *,
-    place: Place,
-    question: SharedQuestion,
+    job: Job,
     records: Mapping[str, Record],
     began: datetime,
     ended: datetime,
@@ -83,10 +80,10 @@ def describe_run(
         report: on all entities; of a run that has raised an error, on those that had
             ended.
         failure: the error that the run has raised. None: it returned the report.
-        question: its query.
         records: the files that are there now.
         stop: the event that ends it early, which may be a `Stop`.
     """
+    question = job.question
     stopped, outcome, code = failure or report.stopped, report.outcome, report.exit_code
     if failure is not None:
         concerns = failure.concerns if isinstance(failure, AsyncfinError) else None
@@ -97,7 +94,7 @@ def describe_run(
         code = getattr(stop, "exit_code", Exit.INTERRUPTED)
     return {
         "format": FORMAT,
-        "place": str(place),
+        "place": str(job.place),
         "question": question.hash,
         "select": str(question.select),
         "periods": str(question.periods),
@@ -169,47 +166,31 @@ def read_last(place: Place) -> dict[str, Any] | None:
     return last if last is not None and last.get("format") == FORMAT else None
 
 
-def read_confirmed(place: Place) -> Confirmed:
-    """Return when each file was shown to be current, with its publication. It
-    blocks.
-    """
-    return _read(place, "confirmed.json", Confirmed) or {}
+def read_confirmed(place: Place, records: Mapping[str, Record]) -> dict[str, datetime]:
+    """Return when each of these files was shown to be current. It blocks."""
+    confirmed = _read(place, "confirmed.json", dict[str, tuple[str, Moment]]) or {}
+    return {
+        entity_id: moment
+        for entity_id, (dataset_id, moment) in confirmed.items()
+        if entity_id in records and records[entity_id].dataset_id == dataset_id
+    }
 
 
 def write_confirmed(
-    place: Place,
-    before: Confirmed,
-    records: Mapping[str, Record],
-    moments: Mapping[str, datetime],
+    place: Place, records: Mapping[str, Record], moments: Mapping[str, datetime]
 ) -> None:
-    """Write when each file was shown to be current; `moments` are those of this run. It
-    blocks.
-    """
-    confirmed = {}
-    for entity_id, record in list(records.items()):
-        if entity_id in moments:
-            confirmed[entity_id] = record.dataset_id, moments[entity_id]
-        elif entity_id in before:
-            confirmed[entity_id] = before[entity_id]
+    """Write when each file was shown to be current, with its publication. It blocks."""
+    confirmed = {
+        entity_id: (record.dataset_id, moments[entity_id])
+        for entity_id, record in list(records.items())
+        if entity_id in moments
+    }
     try:
         _write(place, "confirmed.json", msgspec.json.encode(confirmed))
     except OSError as error:
         _log.warning(
             "what %s has confirmed can't be written: %s", place, printable(str(error))
         )
-
-
-def is_fresh(
-    record: Record, confirmed: Confirmed, fresh_for: timedelta, now: datetime
-) -> bool:
-    """Return whether a file was shown to be current less than `fresh_for` ago."""
-    dataset_id, moment = confirmed.get(record.entity_id, ("", None))
-    # A time in the future is that of another clock, and says nothing.
-    return (
-        moment is not None
-        and dataset_id == record.dataset_id
-        and timedelta(0) <= now - moment < fresh_for
-    )
 
 
 def _read(place: Place, name: str, kind: Any) -> Any:

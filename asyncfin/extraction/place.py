@@ -16,18 +16,21 @@ import json
 import os
 import socket
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from datetime import datetime
-from hashlib import sha256
+from io import FileIO
+from pathlib import Path
+from secrets import token_hex
 from typing import IO, Annotated, Any, TypeVar
 from urllib.parse import quote
-from uuid import uuid4
+from weakref import WeakSet
 
 import msgspec
 from attrs import asdict, evolve, field, frozen
 
 from asyncfin.clock import utc_now, utc_text
 from asyncfin.errors import RunInProgressError, own_version
-from asyncfin.local import Fill
+from asyncfin.local import Fill, flush_names, naming, try_lock, write_whole
 
 T = TypeVar("T")
 # A time with an offset from UTC.
@@ -36,8 +39,20 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 # of a killed run.
 RENEW_SECONDS = 60.0
 STALE_SECONDS = 300.0
-# File systems take 255 bytes, of which ".parquet" is a part.
-_LONGEST = 247
+_PART = ".part"
+# The locks that this process holds, or is taking.
+_locks: WeakSet[FileIO] = WeakSet()
+
+
+def _close_inherited() -> None:
+    for lock in list(_locks):
+        lock.close()
+
+
+if os.name == "posix":
+    # A child would share the lock: a worker of a process pool outlives a driver that is
+    # killed.
+    os.register_at_fork(after_in_child=_close_inherited)
 
 
 @frozen
@@ -52,7 +67,7 @@ class Holder:
         version: the library's.
     """
 
-    owner: str = field(factory=lambda: uuid4().hex)
+    owner: str = field(factory=token_hex)
     host: str = field(factory=socket.gethostname)
     pid: int = field(factory=os.getpid)
     began: Moment = field(factory=utc_now)
@@ -68,6 +83,14 @@ class Holder:
         """The content of its lock."""
         times = {"began": utc_text(self.began), "renewed": utc_text(self.renewed)}
         return json.dumps(asdict(self) | times).encode()
+
+
+def parse_holder(content: bytes) -> Holder | None:
+    """Return the run that the content of a lock names, or None if it names none."""
+    try:
+        return structure(json.loads(content), Holder)
+    except ValueError:
+        return None
 
 
 def structure(value: Any, kind: type[T]) -> T:
@@ -179,7 +202,7 @@ class Place(ABC):
 
     def entity_path(self, entity_id: str) -> str:
         """Return the path of an entity's file."""
-        return f"{self.name}/{file_name(entity_id)}.parquet"
+        return f"{self.name}/{quote(entity_id, safe='')}.parquet"
 
     def read_bytes(self, path: str) -> bytes | None:
         """Return the content of a small file, or None if it does not exist."""
@@ -191,11 +214,7 @@ class Place(ABC):
 
     def read_holder(self) -> Holder | None:
         """Return the run that took the lock last, or None if no lock names one."""
-        content = self.read_bytes(self.lock_path)
-        try:
-            return None if content is None else structure(json.loads(content), Holder)
-        except ValueError:
-            return None
+        return parse_holder(self.read_bytes(self.lock_path) or b"")
 
     def check_owner(self, owner: str) -> None:
         """Raise RunInProgressError if the lock is that of another run."""
@@ -206,12 +225,91 @@ class Place(ABC):
             )
 
 
-def file_name(entity_id: str) -> str:
-    """Return an id as part of a file name or key: with %XX, a long one as its beginning
-    and its hash.
+@frozen(slots=False)
+class Folder(Place):
+    """The place of an extraction on disk; its lock ends with the process."""
+
+    def path(self, path: str) -> Path:
+        """Return the path on this machine."""
+        return Path(self.root, path)
+
+    def names(self, folder: str) -> list[str]:
+        below = self.path(folder)
+        return sorted(
+            path.relative_to(below).as_posix() for path in below.rglob("*.parquet")
+        )
+
+    def open(self, path: str) -> IO[bytes]:
+        return self.path(path).open("rb")
+
+    def write(self, path: str, fill: Fill) -> None:
+        file, parts = self.path(path), self.path(self.beside("journal"))
+        for folder in (parts, file.parent):
+            _make_folder(folder)
+        # A new name each time: a worker that was taken for dead may still be writing
+        # the same file.
+        write_whole(file, parts / f"{token_hex(16)}{_PART}", fill)
+
+    def remove(self, path: str) -> None:
+        self.path(path).unlink(missing_ok=True)
+
+    def lock(self, holder: Holder, stale: str | None = None) -> Lock:
+        path = self.path(self.lock_path)
+        _make_folder(path.parent)
+        with naming(path):
+            # Never deleted: a run could then hold the lock of a file that the next one
+            # does not see.
+            file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+            _locks.add(file)
+            lock = FolderLock(file, holder)
+            try:
+                if not try_lock(file.fileno()):
+                    raise RunInProgressError(
+                        f"another run is at work on {self}: let it end, or stop it"
+                    )
+                lock.renew()
+            except BaseException:
+                lock.release()
+                raise
+        return lock
+
+    def is_running(self) -> bool:
+        # Asked for by a lock that lasts for a moment.
+        with suppress(FileNotFoundError), self.open(self.lock_path) as lock:
+            return not try_lock(lock.fileno(), exclusive=False)
+        return False
+
+    def sweep(self) -> None:
+        for path in self.path(self.beside("journal")).glob(f"*{_PART}"):
+            # A worker that was taken for dead may delete its own too.
+            path.unlink(missing_ok=True)
+
+
+class FolderLock(Lock):
+    """Excludes other runs from a folder; it ends with the process, however that
+    ends.
     """
-    name = quote(entity_id, safe="")
-    if len(name) <= _LONGEST:
-        return name
-    # No other name has a plus sign, so the two kinds stay apart.
-    return f"{name[: _LONGEST - 65]}+{sha256(entity_id.encode()).hexdigest()}"
+
+    def __init__(self, file: FileIO, holder: Holder) -> None:
+        self._file, self._holder = file, holder
+
+    def renew(self) -> None:
+        self._holder = self._holder.renew()
+        self._file.seek(0)
+        self._file.write(self._holder.content)
+        self._file.truncate()
+
+    def check(self) -> None:
+        """Do nothing: the lock lasts as long as this process."""
+
+    def release(self) -> None:
+        self._file.close()
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, durably."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        with suppress(FileExistsError):
+            folder.mkdir()
+        flush_names(folder.parent)

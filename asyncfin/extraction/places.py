@@ -9,8 +9,7 @@ from pathlib import Path
 from asyncfin import checks, concat
 from asyncfin.checks import expand_user, without_password
 from asyncfin.errors import ArgumentError
-from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.place import Place
+from asyncfin.extraction.place import Folder, Place
 from asyncfin.extraction.prefix import Prefix
 
 
@@ -30,11 +29,6 @@ def place_of(to: str | os.PathLike[str]) -> Place:
     else:
         place = _parse_folder(os.fspath(to))
     for segment in str(place).split("/"):
-        if re.fullmatch(r"_.+\.(journal|changes)", segment):
-            raise ArgumentError(
-                f"to: {place} is in {segment}, which belongs to another extraction; "
-                "give another"
-            )
         column, equals, _ = segment.partition("=")
         if equals and column in concat([]).column_names:
             raise ArgumentError(
@@ -53,13 +47,7 @@ def _parse_folder(address: str) -> Folder:
             f"to: {scheme[0]}... is not an address that files can be written to; give "
             "s3://bucket/prefix, the same with gs or az, or the path of a folder"
         )
-    try:
-        data = Path(os.path.realpath(expand_user(address)))
-        str(data).encode()
-    except ValueError:
-        raise ArgumentError(
-            f"to: {address!r} is not a path in UTF-8, which Parquet files need"
-        ) from None
+    data = Path(os.path.realpath(expand_user(address)))
     if os.path.lexists(data) and not data.is_dir():
         raise ArgumentError(f"to: {data} is not a folder; give a folder or a new path")
     # A rename within one file system is atomic; between two it is a copy.
@@ -68,12 +56,6 @@ def _parse_folder(address: str) -> Folder:
             f"to: {data} is a mount point, and unfinished files are written next to "
             f"the folder: give a folder within it, such as {data / 'extraction'}"
         )
-    for parent in data.parents:
-        outer = Folder(str(parent.parent), parent.name)
-        if parent.name and outer.path(outer.lock_path).exists():
-            raise ArgumentError(
-                f"to: {data} is in another extraction, {parent}; give another folder"
-            )
     return Folder(str(data.parent), data.name)
 
 

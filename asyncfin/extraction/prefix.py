@@ -31,6 +31,7 @@ from asyncfin.extraction.place import (
     Holder,
     Lock,
     Place,
+    parse_holder,
 )
 from asyncfin.local import Fill
 from asyncfin.optional import library
@@ -116,10 +117,13 @@ class Prefix(Place):
 
     def lock(self, holder: Holder, stale: str | None = None) -> Lock | str:
         lock = PrefixLock(self, holder)
-        if not lock.claim("create" if stale is None else {"e_tag": stale}):
-            # Without a tag it was released in between: the next attempt takes it.
-            return self.read_tag() or "released"
-        if stale is None and lock.put("create"):
+        if not lock.put("create" if stale is None else {"e_tag": stale}):
+            # An attempt whose response was lost may have written it.
+            lock.renew()
+            if not lock.is_held:
+                # Without a tag it was released in between: the next attempt takes it.
+                return self.read_lock()[1] or "released"
+        elif stale is None and lock.put("create"):
             # The second one must fail: this store ignores conditions without a word.
             lock.release()
             raise self._reject_store()
@@ -136,24 +140,30 @@ class Prefix(Place):
     def sweep(self) -> None:
         """Do nothing: an object is never there in part."""
 
-    def read_tag(self) -> str | None:
-        """Return the tag of the lock, which changes with it, or None without a lock."""
-        with suppress(FileNotFoundError), self._failing() as obstore:
-            tag: str | None = obstore.head(self._store, self.lock_path)["e_tag"]
-            return tag
-        return None
+    def read_lock(self) -> tuple[str | None, str | None]:
+        """Return the owner of the lock, if it names one, and its tag, which changes
+        with it.
+        """
+        try:
+            with self._failing() as obstore:
+                lock = obstore.get(self._store, self.lock_path)
+                tag, content = lock.meta["e_tag"], bytes(lock.bytes())
+        except FileNotFoundError:
+            return None, None
+        holder = parse_holder(content)
+        return None if holder is None else holder.owner, tag
 
-    def put_if(self, content: bytes, condition: Condition) -> str | None:
+    def put_lock(self, content: bytes, condition: Condition) -> bool:
         """Write the lock if there is none, or if its tag is the one of the condition.
 
         Returns:
-            Its tag. None: the condition does not hold, or that is not certain, since an
-            attempt whose response was lost may have reached the store.
+            whether that is certain: an attempt whose response was lost may have reached
+            the store.
         """
         kinds = library("obstore.exceptions", "store")
         with self._failing() as obstore:
             try:
-                written = obstore.put(
+                obstore.put(
                     self._store,
                     self.lock_path,
                     content,
@@ -161,17 +171,16 @@ class Prefix(Place):
                     use_multipart=False,
                 )
             except (kinds.AlreadyExistsError, kinds.PreconditionError):
-                return None
+                return False
             except (kinds.NotSupportedError, NotImplementedError):
                 raise self._reject_store() from None
             except kinds.BaseError as error:
                 if "status code: 501 " in str(error):
                     raise self._reject_store() from None
                 if re.search(r"status code: (409|412) ", str(error)):
-                    return None
+                    return False
                 raise
-        tag: str | None = written["e_tag"]
-        return tag
+        return True
 
     def _reject_store(self) -> ArgumentError:
         return ArgumentError(
@@ -205,50 +214,36 @@ class PrefixLock(Lock):
 
     def __init__(self, place: Prefix, holder: Holder) -> None:
         self._place, self._holder = place, holder
-        self._tag: str | None = None  # of the lock as this run wrote it
         self._renewed = 0.0
-        self._is_lost = False
-
-    def claim(self, condition: Condition) -> bool:
-        """Write the lock under a condition; return whether this run holds it."""
-        # Before the request: other runs count from when it reaches the store, which is
-        # not earlier.
-        sent = monotonic()
-        if not self.put(condition):
-            # A rejection proves nothing: an earlier attempt of this write may have
-            # reached the store, or the store may be busy. Only the object shows whose
-            # lock it is.
-            tag, holder = self._place.read_tag(), self._place.read_holder()
-            if holder is None or holder.owner != self._holder.owner:
-                return False
-            self._tag = tag
-            if holder != self._holder:  # an earlier one: the next renewal writes it
-                return True
-        self._renewed = sent
-        return True
+        self.is_held = False
 
     def put(self, condition: Condition) -> bool:
         """Write the lock under a condition, and return whether that certainly held."""
+        # Before the request: other runs count from when it reaches the store, which is
+        # not earlier.
+        sent = monotonic()
         # Different each time: the ETag of S3 is that of the content.
         self._holder = self._holder.renew()
-        tag = self._place.put_if(self._holder.content, condition)
-        self._tag = tag or self._tag
-        return tag is not None
+        if not self._place.put_lock(self._holder.content, condition):
+            return False
+        self._renewed, self.is_held = sent, True
+        return True
 
     def renew(self) -> None:
         # While the store is away, no other run can take the lock; `check` raises when
         # it is stale.
         with suppress(OSError):
-            if not self._is_lost:
-                self._is_lost = not self.claim({"e_tag": self._tag})
+            owner, tag = self._place.read_lock()
+            if owner == self._holder.owner:
+                self.put({"e_tag": tag})
+            else:
+                self.is_held = False
 
     def check(self) -> None:
         # A minute before the others may think so: what is being written then gets there
         # in time.
-        if (
-            self._is_lost
-            or monotonic() - self._renewed >= STALE_SECONDS - RENEW_SECONDS
-        ):
+        age = monotonic() - self._renewed
+        if not self.is_held or age >= STALE_SECONDS - RENEW_SECONDS:
             raise RunInProgressError(
                 f"another run has taken over {self._place}, or may have, as its lock "
                 "could not be renewed in time: nothing more is written"
@@ -259,10 +254,9 @@ class PrefixLock(Lock):
         stale.
         """
         with suppress(OSError):
-            holder = None if self._is_lost else self._place.read_holder()
-            if holder is not None and holder.owner == self._holder.owner:
+            if self.is_held and self._place.read_lock()[0] == self._holder.owner:
                 self._place.remove(self._place.lock_path)
-        self._is_lost = True
+        self.is_held = False
 
 
 class _Ranges(RawIOBase):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
 from typing import Protocol
 
 from attrs import define, evolve, field, frozen
 
-from asyncfin.clock import utc_now
 from asyncfin.events import Event, RequestFinished, RequestStarted, Waited, Waiting
 from asyncfin.extraction.report import EntityReport
 
@@ -64,40 +62,54 @@ class OnProgress(Protocol):
 
 
 @define
+class Spending:
+    """The requests of a run, or of a worker's chunk.
+
+    Attributes:
+        requests: how many were sent.
+        by_entity: how many, by entity.
+        repeated: how many were sent again, by the reason.
+        waits: the seconds that they have waited.
+        has_success: whether the service has answered one.
+    """
+
+    requests: int = 0
+    by_entity: Counter[str] = field(factory=Counter)
+    repeated: Counter[str] = field(factory=Counter)
+    waits: float = 0.0
+    has_success: bool = False
+
+    def add(self, other: Spending) -> None:
+        """Add what a worker has sent."""
+        self.requests += other.requests
+        self.by_entity.update(other.by_entity)
+        self.repeated.update(other.repeated)
+        self.waits += other.waits
+        self.has_success |= other.has_success
+
+
+@define
 class Tracker:
     """Counts a run's requests and entities as an observer of its client, and reports
     the progress.
 
     Attributes:
         files: how many of the entities had a file at the beginning.
-        repeated: requests sent again, by the reason.
-        has_success: whether the service has answered a request.
         reports: on the entities that have ended.
-        confirmed: when files were shown to be current, by entity.
     """
 
     ids: Sequence[str]
     callback: OnProgress | None = None
-    clock: Callable[[], datetime] = utc_now
     files: int = 0
-    requests: int = 0
-    waits: float = 0.0
-    repeated: Counter[str] = field(factory=Counter)
-    has_success: bool = False
+    spending: Spending = field(factory=Spending)
     reports: dict[str, EntityReport] = field(factory=dict)
-    confirmed: dict[str, datetime] = field(factory=dict)
-    counts: Counter[str] = field(init=False)  # of entities by state
+    counts: Counter[str] = field(factory=lambda: Counter(done=0, unchanged=0, failed=0))
     _began: float = field(factory=lambda: asyncio.get_running_loop().time())
-    _spent: Counter[str] = field(factory=Counter)
     _rows: int = 0
     _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
     # How the last attempt that failed has failed, by operation and entity.
     _failures: dict[tuple[str, str], str] = field(factory=dict)
-
-    @counts.default
-    def _count_nothing(self) -> Counter[str]:
-        return Counter(done=0, unchanged=0, failed=0)
 
     @property
     def seconds(self) -> float:
@@ -115,13 +127,13 @@ class Tracker:
         """The report on each entity; one that has not ended is left."""
         return tuple(
             self.reports.get(entity_id)
-            or EntityReport(entity_id, "left", requests=self._spent[entity_id])
+            or EntityReport(entity_id, "left", requests=self.count_requests(entity_id))
             for entity_id in self.ids
         )
 
-    def spent(self, entity_id: str) -> int:
+    def count_requests(self, entity_id: str) -> int:
         """Return how many requests an entity has cost in this run."""
-        return self._spent[entity_id]
+        return self.spending.by_entity[entity_id]
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -139,31 +151,27 @@ class Tracker:
         # Other tasks may use the client too; what they send is not this run's.
         if _run.get() is not self or entity_id is None:
             return
+        spending = self.spending
         match event:
             case RequestStarted(attempt=attempt):
-                self._spent[entity_id] += 1
-                self.requests += 1
+                spending.requests += 1
+                spending.by_entity[entity_id] += 1
                 self.stop_waiting(entity_id)
                 if attempt > 1:
                     key = event.operation, entity_id
-                    self.repeated[self._failures.get(key, "unknown")] += 1
+                    spending.repeated[self._failures.get(key, "unknown")] += 1
             case RequestFinished(status=status, failure=failure):
                 if status is not None and status < 300:
-                    self.has_success = True
+                    spending.has_success = True
                 else:
                     self._failures[event.operation, entity_id] = failure or str(status)
                 self.report()
             case Waited(seconds=seconds):
-                self.waits += seconds
+                spending.waits += seconds
             case Waiting(reason=reason, until=until):
                 end = f" until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
                 words = {"outage": "service, which fails,", "retry": "next attempt"}
                 self.wait(entity_id, f"the {words.get(reason, reason)}{end}")
-
-    def add(self, entity_id: str, requests: int) -> None:
-        """Count what a worker has sent for an entity."""
-        self._spent[entity_id] += requests
-        self.requests += requests
 
     def wait(self, entity_id: str, reason: str) -> None:
         """Report what an entity waits for."""
@@ -185,9 +193,8 @@ class Tracker:
         self.stop_waiting(entity_id)
         self.counts[report.state] += 1
         # Earlier chunks may have spent requests on it too.
-        self.reports[entity_id] = evolve(report, requests=self._spent[entity_id])
-        if report.state != "failed":
-            self.confirmed.setdefault(entity_id, self.clock())
+        requests = self.count_requests(entity_id)
+        self.reports[entity_id] = evolve(report, requests=requests)
         if report.state == "done":
             self._rows += report.rows
             self._bytes += report.bytes
@@ -201,7 +208,7 @@ class Tracker:
             len(self.ids),
             self.files,
             **self.counts,
-            requests=self.requests,
+            requests=self.spending.requests,
             rows=self._rows,
             bytes=self._bytes,
             seconds=self.seconds,

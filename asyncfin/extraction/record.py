@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from sys import intern
-from typing import Protocol
 
 from attrs import field, frozen
 
@@ -68,8 +66,8 @@ def encode(
     answer: EntityAnswer, question: SharedQuestion, *, requests: int
 ) -> tuple[Record, bytes]:
     """Return what an entity has as a Parquet file, with its record."""
-    panel = panels_of(answer)[0]
-    tables = [each.to_arrow() for each in panels_of(answer)]
+    panels = panels_of(answer)
+    panel, tables = panels[0], [panel.to_arrow() for panel in panels]
     (about,) = json.loads(tables[0].schema.metadata[METADATA])["panels"]
     select = question.select
     about |= {
@@ -136,8 +134,8 @@ def read_record(place: Place, path: str) -> Record | None:
         if len(panels) != 1 or "question" not in panels[0]:
             return None
         query = intern(write_canonical(dict(panels[0]["question"])))
-        size_and_query = {"rows": footer.num_rows, "bytes": size, "query": query}
-        record = structure(panels[0] | size_and_query, Record)
+        facts = {"rows": footer.num_rows, "bytes": size, "query": query}
+        record = structure(panels[0] | facts, Record)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"a damaged footer: {error}") from None
     return record if place.entity_path(record.entity_id) == path else None
@@ -174,7 +172,7 @@ def read_records(
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         records = [
             record
-            for record in threads.map(partial(_examine, place), paths)
+            for record in threads.map(partial(_read_or_reject, place), paths)
             if record is not None
         ]
     others = [record for record in records if record.query != question.text]
@@ -185,32 +183,15 @@ def read_records(
             f"{differences(question.text, filled[0].query)}: give another place, or "
             "have its files deleted (replace=True; --replace on the command line)"
         )
-    own = {
+    of_question = {
         record.entity_id: record for record in records if record.query == question.text
     }
-    replaced = [record.entity_id for record in others] if replace else []
-    return own, replaced
+    return of_question, [record.entity_id for record in others if replace]
 
 
-class _Lacking(Protocol):
-    @property
-    def missing(self) -> Missing: ...
-
-
-def find_common(records: Sequence[_Lacking]) -> dict[str, tuple[str, ...]]:
-    """Return the ids and words of the query that none of these entities has."""
-    common = {}
-    for name, values in records[0].missing.items():
-        others = [record.missing.get(name, ()) for record in records]
-        names = [value for value in values if all(value in names for names in others)]
-        if names:
-            common[name] = tuple(names)
-    return common
-
-
-def _examine(place: Place, path: str) -> Record | None:
-    """Return what `read_record` does; None for a damaged file, which is replaced, and a
-    deleted one.
+def _read_or_reject(place: Place, path: str) -> Record | None:
+    """Return the record of a file, or None if it was deleted, or is damaged and will be
+    replaced.
 
     Raises:
         ManifestMismatchError: it is not an extraction's file.

@@ -5,7 +5,6 @@ whole, and the rules that end the run.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -14,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from asyncfin import Catalogue, Client, EntityAnswer, Unchanged, read_entity
+from asyncfin import Client, EntityAnswer, Unchanged, read_entity
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -24,17 +23,16 @@ from asyncfin.errors import (
     ends_all,
 )
 from asyncfin.events import ExtractFinished, ExtractStarted, next_serial
-from asyncfin.extraction.place import Lock, Place
-from asyncfin.extraction.progress import OnProgress, Tracker
+from asyncfin.extraction.place import Place
+from asyncfin.extraction.progress import Spending, Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.record import Record, encode, find_common, panels_of
+from asyncfin.extraction.record import Record, encode, panels_of
 from asyncfin.extraction.report import EntityReport, EntityState, Failure
 from asyncfin.tasks import bounded, in_thread
 from asyncfin.typing import Missing
 
 OnError: TypeAlias = Literal["continue", "raise"]
 
-_log = logging.getLogger("asyncfin")
 # Partial reads are lost when the allowance runs out. If a small allowance were spread
 # over many entities, none would ever be done: so two are read at once at first, and one
 # more for every eight done.
@@ -48,76 +46,88 @@ MOST_REJECTED = 10
 MOST_EMPTY = 25
 
 
-@frozen(kw_only=True)
-class Options:
-    """The options of a run, as `extract` describes them."""
-
-    on_error: OnError = "continue"
-    refresh: bool = False
-    replace: bool = False
-    allow_missing: bool = False
-    fresh_for: timedelta | None = None
-    wait: bool = False
-    lock: bool = True
-    chunk: int = 25
-    history: bool | None = None
-    prune: bool = False
-    # When it is set, no entity is begun.
-    stop: asyncio.Event
-    progress: OnProgress | None = None
-
-
 @frozen
-class Result:
-    """What the reading of entities has led to: of one, or of a worker's chunk.
+class Job:
+    """What is done with each entity: it is read with one query, and written to a place.
 
-    Attributes:
-        stopped: an error that fails all other entities too.
-        rejection: the last 403.
-        complaint: what an entity has in place of missing names.
-        waits, repeated, has_success: what a worker's tracker has counted.
-    """
-
-    reports: tuple[EntityReport, ...] = ()
-    records: Mapping[str, Record] = field(factory=dict)
-    stopped: AsyncfinError | None = None
-    rejection: AsyncfinError | None = None
-    complaint: str | None = None
-    waits: float = 0.0
-    repeated: Mapping[str, int] = field(factory=dict)
-    has_success: bool = False
-
-
-@define
-class Run:
-    """What is to be read, what has been read, and the rules that end it.
-
-    Attributes:
-        records: the files of the query, by entity.
-        stopped: the error that ended the run.
-        complaint: what one of the entities has in place of missing names.
+    `owner` is that of the place's lock, which workers verify before they write.
     """
 
     question: SharedQuestion
     place: Place
-    options: Options
-    records: dict[str, Record]
-    tracker: Tracker
-    lock: Lock | None
+    refresh: bool
+    on_error: OnError
+    owner: str | None = None
+
+
+@frozen(kw_only=True)
+class Options:
+    """The options of a run, as `extract` describes them."""
+
+    replace: bool
+    allow_missing: bool
+    fresh_for: timedelta | None
+    wait: bool
+    lock: bool
+    chunk: int
+    history: bool | None
+    prune: bool
+    stop: asyncio.Event
+
+
+@define
+class Result:
+    """The outcome of one entity, of a worker's chunk, or of a run.
+
+    Attributes:
+        records: the files of the query, by entity.
+        stopped: an error that fails all other entities too.
+        rejection: the last 403.
+        complaint: what an entity has in place of missing names.
+        spending: the requests of a worker.
+    """
+
+    reports: list[EntityReport] = field(factory=list)
+    records: dict[str, Record] = field(factory=dict)
     stopped: AsyncfinError | None = None
+    rejection: AsyncfinError | None = None
     complaint: str | None = None
+    spending: Spending = field(factory=Spending)
+
+    def add(self, other: Result) -> None:
+        """Add the outcome of further entities."""
+        self.reports += other.reports
+        self.records |= other.records
+        self.stopped = self.stopped or other.stopped
+        self.rejection = other.rejection or self.rejection
+        self.complaint = self.complaint or other.complaint
+
+
+@define
+class Run:
+    """Which entities are read next, and the rules that end a run.
+
+    Attributes:
+        confirmed: when each file was shown to be current.
+    """
+
+    options: Options
+    tracker: Tracker
+    result: Result
+    clock: Callable[[], datetime]
+    confirmed: dict[str, datetime]
     _has_rows: bool = field(init=False)
     _with_file: frozenset[str] = field(init=False)
     _lacking: int = 0  # entities that were read and do not have all of the query
     _rejected: set[str] = field(factory=set)
-    _rejection: AsyncfinError | None = None
     _has_asked: bool = False
     # What failed because of the service is read again after all others.
     _again: set[str] = field(factory=set)
 
     def __attrs_post_init__(self) -> None:
-        self._has_rows = any(record.rows for record in self.records.values())
-        self._with_file = frozenset(self.records)
+        records = self.result.records
+        self._has_rows = any(record.rows for record in records.values())
+        self._with_file = frozenset(records)
 
     async def read_all(
         self, ids: Sequence[str], read: Callable[[list[str]], Awaitable[None]]
@@ -127,18 +137,19 @@ class Run:
         Args:
             read: reads entities, and calls `note` until `is_pausing`.
         """
+        result = self.result
         while not self.is_ending and (entity_ids := self._choose_next(ids)):
             await read(entity_ids)
-            if self.options.wait and isinstance(self.stopped, AllowanceExhaustedError):
-                until, self.stopped = self.stopped.resume_at, None
-                await self._sleep(until, entity_ids[0])
+            stopped = result.stopped
+            if self.options.wait and isinstance(stopped, AllowanceExhaustedError):
+                result.stopped = None
+                await self._sleep(stopped.resume_at, entity_ids[0])
 
     @property
     def is_ending(self) -> bool:
         """Whether no further entity is to be begun."""
-        return (
-            self.stopped is not None or self.options.stop.is_set() or self.has_nothing
-        )
+        is_stopped = self.result.stopped is not None or self.options.stop.is_set()
+        return is_stopped or self.has_nothing
 
     @property
     def is_pausing(self) -> bool:
@@ -154,7 +165,8 @@ class Run:
     @property
     def _is_doubtful(self) -> bool:
         """Whether the account may be rejected as a whole."""
-        return len(self._rejected) >= MOST_REJECTED and not self.tracker.has_success
+        has_success = self.tracker.spending.has_success
+        return len(self._rejected) >= MOST_REJECTED and not has_success
 
     @property
     def _must_ask(self) -> bool:
@@ -162,9 +174,8 @@ class Run:
         return self._is_doubtful and not self._has_asked
 
     def _choose_next(self, ids: Sequence[str]) -> list[str]:
-        pending = [
-            entity_id for entity_id in ids if entity_id not in self.tracker.reports
-        ]
+        reports = self.tracker.reports
+        pending = [entity_id for entity_id in ids if entity_id not in reports]
         # Entities without a file come first: checking whether files are current could
         # use up an allowance.
         pending.sort(key=self._with_file.__contains__)
@@ -176,39 +187,23 @@ class Run:
 
     def note(self, result: Result) -> None:
         """Note and report what was read."""
-        self.stopped = self.stopped or result.stopped
-        self.complaint = self.complaint or result.complaint
-        self._rejection = result.rejection or self._rejection
-        self.records.update(result.records)
+        self.result.add(result)
         for report in result.reports:
-            failure = report.failure
-            is_lacking = report.state == "done" and bool(report.missing)
-            self._lacking += is_lacking
+            entity_id, failure = report.entity_id, report.failure
             if failure is None:
+                self._lacking += report.state == "done" and bool(report.missing)
                 self._has_rows |= report.rows > 0
+                self.confirmed[entity_id] = self.clock()
             elif failure.status == 403:
-                self._rejected.add(report.entity_id)
-            elif failure.concerns == "service" and report.entity_id not in self._again:
-                self._again.add(report.entity_id)
+                self._rejected.add(entity_id)
+            elif failure.concerns == "service" and entity_id not in self._again:
+                self._again.add(entity_id)
                 continue
             self.tracker.end(report)
-            if is_lacking and self._lacking == MOST_EMPTY:
-                self._warn()
-        if self._is_doubtful and self.stopped is None:
+        if self._is_doubtful and self.result.stopped is None:
             listed = self._with_file.intersection(self.tracker.ids)
             if not listed or listed & self._rejected:
-                self.stopped = self._rejection
-
-    def _warn(self) -> None:
-        """Log the names that none of the first entities has; the run goes on."""
-        reports = self.tracker.read
-        common = {} if self.options.allow_missing else find_common(reports)
-        common.pop("periods", None)
-        for name, values in common.items():
-            texts = ", ".join(map(repr, values))
-            _log.warning(
-                "none of the first %d entities has %s %s", len(reports), name, texts
-            )
+                self.result.stopped = self.result.rejection
 
     def find_unknown(self) -> Missing:
         """Return the names that no entity has, by field.
@@ -222,7 +217,12 @@ class Run:
             return {}
         if not (is_whole or self.has_nothing):
             return {}
-        common = find_common(reports)
+        common = {}
+        for name, values in reports[0].missing.items():
+            texts = [report.missing.get(name, ()) for report in reports]
+            absent = [value for value in values if all(value in text for text in texts)]
+            if absent:
+                common[name] = tuple(absent)
         # Periods that none of these entities has may exist: a file with a row shows
         # that the query does.
         if self._has_rows:
@@ -237,7 +237,7 @@ class Run:
         """
         stop, tracker = self.options.stop, self.tracker
         while not stop.is_set():
-            seconds = (until - tracker.clock()).total_seconds()
+            seconds = (until - self.clock()).total_seconds()
             if seconds <= 0:
                 break
             tracker.wait(
@@ -254,17 +254,15 @@ class Reader:
     """Reads entities with one client, and puts their files in place.
 
     Attributes:
+        records: the files that are in place, by entity.
         check: raises RunInProgressError if another run has taken the place over; in a
             worker it blocks shortly.
     """
 
     client: Client
-    question: SharedQuestion
-    place: Place
+    job: Job
     records: Mapping[str, Record]
     tracker: Tracker
-    refresh: bool
-    on_error: OnError
     check: Callable[[], None]
     _has_complained: bool = False
     # One at a time: encoding takes memory, and the interpreter's lock.
@@ -300,14 +298,15 @@ class Reader:
                 pass
 
     async def _read(self, entity_id: str) -> Result:
-        record = None if self.refresh else self.records.get(entity_id)
+        job, question = self.job, self.job.question
+        record = None if job.refresh else self.records.get(entity_id)
         try:
             answer = await read_entity(
                 self.client,
                 entity_id,
-                self.question.select,
-                self.question.periods,
-                value_version=self.question.value_version,
+                question.select,
+                question.periods,
+                value_version=question.value_version,
                 unless=None if record is None else record.dataset_id,
             )
             if not isinstance(answer, Unchanged):
@@ -316,68 +315,46 @@ class Reader:
             # About the place, in which nothing more may be written.
             raise
         except AsyncfinError as error:
-            return self._fail(entity_id, error)
+            if ends_all(error, waits=True):
+                return Result(stopped=error)
+            if job.on_error == "raise":
+                raise
+            report = EntityReport(entity_id, "failed", failure=Failure.of(error))
+            is_rejected = isinstance(error, PermissionDeniedError)
+            return Result([report], rejection=error if is_rejected else None)
         assert record is not None
-        return Result((self._report(record, "unchanged"),))
-
-    def _fail(self, entity_id: str, error: AsyncfinError) -> Result:
-        if ends_all(error, waits=True):
-            return Result(stopped=error)
-        if self.on_error == "raise":
-            raise error
-        report = EntityReport(
-            entity_id,
-            "failed",
-            requests=self.tracker.spent(entity_id),
-            failure=Failure.of(error),
-        )
-        rejection = error if isinstance(error, PermissionDeniedError) else None
-        return Result((report,), rejection=rejection)
+        return Result([report_on(job.place, record, "unchanged")])
 
     async def _put(self, answer: EntityAnswer, *, was_compared: bool) -> Result:
         """Put an entity's file in place."""
+        job, entity_id = self.job, answer.entity_id
         # The request that the file was compared with is not a part of what its content
         # takes.
-        requests = self.tracker.spent(answer.entity_id) - was_compared
+        requests = self.tracker.count_requests(entity_id) - was_compared
 
         def write() -> Record:
-            record, content = encode(answer, self.question, requests=requests)
+            record, content = encode(answer, job.question, requests=requests)
             self.check()
-            path = self.place.entity_path(answer.entity_id)
-            self.place.write(path, lambda stream: stream.write(content))
+            path = job.place.entity_path(entity_id)
+            job.place.write(path, lambda stream: stream.write(content))
             return record
 
         async with self._encoding:
             record = await in_thread(write)
         panels = panels_of(answer)
         unlisted = set().union(*(panel.unlisted for panel in panels))
-        report = self._report(record, "done")
-        complaint = None
+        report = evolve(report_on(job.place, record, "done"), unlisted=len(unlisted))
+        result = Result([report], {entity_id: record})
         if answer.missing and not self._has_complained:
             self._has_complained = True
-            complaint = self._complain(panels[0].catalogue)
-        return Result(
-            (evolve(report, unlisted=len(unlisted)),),
-            {answer.entity_id: record},
-            complaint=complaint,
-        )
-
-    def _report(self, record: Record, state: EntityState) -> EntityReport:
-        spent = self.tracker.spent(record.entity_id)
-        return report_on(self.place, record, state, requests=spent)
-
-    def _complain(self, catalogue: Catalogue) -> str | None:
-        """Return what a catalogue has in place of the names that it does not have."""
-        try:
-            catalogue.select(self.question.select)
-        except SelectionError as error:
-            return str(error)
-        return None
+            try:
+                panels[0].catalogue.select(job.question.select)
+            except SelectionError as error:
+                result.complaint = str(error)
+        return result
 
 
-def report_on(
-    place: Place, record: Record, state: EntityState, *, requests: int = 0
-) -> EntityReport:
+def report_on(place: Place, record: Record, state: EntityState) -> EntityReport:
     """Return the report on an entity that has a file."""
     return EntityReport(
         record.entity_id,
@@ -385,16 +362,13 @@ def report_on(
         record.dataset_id,
         record.rows,
         record.bytes,
-        requests,
-        record.missing,
+        missing=record.missing,
         path=place.url(place.entity_path(record.entity_id)),
     )
 
 
 @contextmanager
-def announce(
-    client: Client, tracker: Tracker, stopped: Callable[[], AsyncfinError | None]
-) -> Iterator[None]:
+def announce(client: Client, tracker: Tracker, result: Result) -> Iterator[None]:
     """Announce the start and the end of a run, which is the block, and count what it
     sends.
     """
@@ -403,8 +377,8 @@ def announce(
         emit(ExtractStarted("extract", None, serial, entities))
         try:
             yield
-            if (error := stopped()) is not None:
-                failure = type(error).__name__
+            if result.stopped is not None:
+                failure = type(result.stopped).__name__
         except BaseException as error:
             failure = type(error).__name__
             raise
@@ -415,7 +389,7 @@ def announce(
                 serial,
                 entities,
                 **tracker.counts,
-                requests=tracker.requests,
+                requests=tracker.spending.requests,
                 failure=failure,
                 seconds=tracker.seconds,
             )

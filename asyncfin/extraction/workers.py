@@ -8,23 +8,20 @@ import asyncio
 import logging
 import os
 import pkgutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from functools import partial
 from inspect import isroutine
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from asyncfin import Client, Retry, Select, Timeouts, checks
 from asyncfin.errors import ArgumentError
 from asyncfin.extraction.collector import collect_rarely
-from asyncfin.extraction.place import Place
 from asyncfin.extraction.progress import Tracker
-from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import find_record
-from asyncfin.extraction.run import OnError, Reader, Result, Run, announce
+from asyncfin.extraction.run import Job, Reader, Result, Run, announce
 from asyncfin.optional import library
 from asyncfin.tasks import in_thread, wait_for_all
 
@@ -45,17 +42,12 @@ class Chunk:
     """The work of one call in a worker. Nothing in it is secret, since engines store
     and log what they send.
 
-    `make_client` is sent by its name, `owner` is that of the place's lock, and `driver`
-    the id of the driver's process.
+    `make_client` is sent by its name, and `driver` is the id of the driver's process.
     """
 
     make_client: MakeClient
     entity_ids: tuple[str, ...]
-    question: SharedQuestion
-    place: Place
-    refresh: bool
-    on_error: OnError
-    owner: str | None
+    job: Job
     driver: int = field(factory=os.getpid)
 
 
@@ -121,59 +113,33 @@ def read_chunk(chunk: Chunk) -> Result:
 
 
 async def _read_chunk(chunk: Chunk) -> Result:
-    client, place = chunk.make_client(), chunk.place
+    client, job = chunk.make_client(), chunk.job
     check_client("what make_client returns", client)
-    result = Result()
-    tracker = Tracker(chunk.entity_ids)
+    tracker, result = Tracker(chunk.entity_ids), Result()
 
     def note(of_entity: Result) -> None:
-        nonlocal result
         for report in of_entity.reports:
             tracker.end(report)
-        result = Result(
-            result.reports + of_entity.reports,
-            {**result.records, **of_entity.records},
-            result.stopped or of_entity.stopped,
-            of_entity.rejection or result.rejection,
-            result.complaint or of_entity.complaint,
-        )
+        result.add(of_entity)
 
     def check() -> None:
-        if chunk.owner is not None:
-            place.check_owner(chunk.owner)
+        if job.owner is not None:
+            job.place.check_owner(job.owner)
 
     async with client:
         # Read here: a worker that was killed may have put files in place that the
         # driver has not seen.
-        records = {}
         for entity_id in chunk.entity_ids:
-            find = partial(find_record, place, chunk.question, entity_id)
+            find = partial(find_record, job.place, job.question, entity_id)
             if (record := await in_thread(find)) is not None:
-                records[entity_id] = record
-        reader = Reader(
-            client,
-            chunk.question,
-            place,
-            records,
-            tracker,
-            chunk.refresh,
-            chunk.on_error,
-            check,
-        )
-        with announce(client, tracker, lambda: result.stopped):
+                result.records[entity_id] = record
+        reader = Reader(client, job, result.records, tracker, check)
+        with announce(client, tracker, result):
             await reader.read_all(
                 chunk.entity_ids, note, lambda: result.stopped is not None
             )
-    # Also what was spent on entities that are left.
-    left = [report for report in tracker.all_reports if report.state == "left"]
-    return evolve(
-        result,
-        reports=(*result.reports, *left),
-        records=records | dict(result.records),
-        waits=tracker.waits,
-        repeated=tracker.repeated,
-        has_success=tracker.has_success,
-    )
+    result.spending = tracker.spending
+    return result
 
 
 @define
@@ -182,13 +148,14 @@ class Driver:
     the results.
 
     Attributes:
-        owner: that of the lock, if there is one.
+        check: raises RunInProgressError if another run has taken the place over.
         uncounted: how often the executor broke.
     """
 
     run: Run
+    job: Job
     make_client: MakeClient
-    owner: str | None
+    check: Callable[[], None]
     uncounted: int = 0
 
     async def read_all(
@@ -199,14 +166,13 @@ class Driver:
         Raises:
             BrokenExecutor: a given executor broke, or three in a row that were made.
         """
-        tracker = self.run.tracker
-        tracker.report()
+        reports = self.run.tracker.reports
         if isinstance(executor, Executor):
             await self.run.read_all(ids, partial(self._read, executor))
             return
         broken = 0
         while True:
-            before = len(tracker.reports)
+            before = len(reports)
             made_executor = _check_made("what executor makes", executor())
             try:
                 await self.run.read_all(ids, partial(self._read, made_executor))
@@ -214,7 +180,7 @@ class Driver:
             except BrokenExecutor:
                 # A process pool loses all waiting chunks with one killed worker. What
                 # they have put in place by then is found there, and not read again.
-                broken = 0 if len(tracker.reports) > before else broken + 1
+                broken = 0 if len(reports) > before else broken + 1
                 if broken == _MOST_BROKEN:
                     raise
             finally:
@@ -231,7 +197,8 @@ class Driver:
             for start in range(0, len(ids), size):
                 # All at once, and cancelled if the run ends: an executor knows best how
                 # many it can run.
-                chunk = self._make_chunk(ids[start : start + size])
+                part = tuple(ids[start : start + size])
+                chunk = Chunk(self.make_client, part, self.job)
                 future = executor.submit(read_chunk, chunk)
                 sent[asyncio.wrap_future(future)] = future
             await self._gather(set(sent), stop, sent.values())
@@ -277,34 +244,12 @@ class Driver:
             # First what was received, then what has failed: it ends the run.
             ended.sort(key=lambda future: future.exception() is not None)
             for future in ended:
-                self._note(future.result())
-            if self.run.lock is not None:
-                self.run.lock.check()
+                result = future.result()
+                self.run.tracker.spending.add(result.spending)
+                self.run.note(result)
+            self.check()
             if self.run.is_pausing:
                 _cancel(sent)
-
-    def _make_chunk(self, ids: Sequence[str]) -> Chunk:
-        run = self.run
-        return Chunk(
-            self.make_client,
-            tuple(ids),
-            run.question,
-            run.place,
-            run.options.refresh,
-            run.options.on_error,
-            self.owner,
-        )
-
-    def _note(self, result: Result) -> None:
-        """Note and report what a worker has done."""
-        tracker = self.run.tracker
-        tracker.waits += result.waits
-        tracker.repeated += Counter(result.repeated)
-        tracker.has_success |= result.has_success
-        for report in result.reports:
-            tracker.add(report.entity_id, report.requests)
-        ended = tuple(report for report in result.reports if report.state != "left")
-        self.run.note(evolve(result, reports=ended))
 
 
 def _cancel(futures: Iterable[Future[Any]]) -> None:

@@ -94,8 +94,6 @@ async def test_token_service_echoes_reaches_no_file(sandbox: Sandbox, client: Cl
         ({"stop": 5}, "stop must be an Event"),
         ({"progress": 5}, "progress must be a function that is not async"),
         ({"progress": asyncio.sleep}, "progress must be a function that is not async"),
-        ({"to": "a\0b"}, "to: '.*a.x00b' is not a path"),
-        ({"to": os.fsdecode(b"n\xe9")}, "to: '.*n.udce9' is not a path in UTF-8"),
     ],
 )
 async def test_wrong_argument_refused_before_anything_happens(

@@ -3,10 +3,8 @@
 import os
 import sys
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, strategies as st
 
 from asyncfin import (
     Annual,
@@ -19,12 +17,8 @@ from asyncfin import (
     extract_cost,
     read_changes,
 )
-from asyncfin.extraction.place import file_name
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import IDS, names, rows
-
-# One to twelve bytes each in a file name.
-ids = st.text("aA/+%\u00e9\u682a\u682b\U00020bb7", min_size=32, max_size=32).map("O-".__add__)
 
 
 async def test_run_does_not_fill_cache(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -52,41 +46,6 @@ async def test_no_folder_refused_before_anything_happens(
             with pytest.raises(SelectionError, match=rf"to: .*{name} is not a folder"):
                 await ask(client, IDS, Select(), Annual(), to=tmp_path / name)
     assert (sandbox.log, names(tmp_path)) == ([], ["file", "loop"])
-
-
-async def test_folder_within_another_extraction_refused(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """Readers of the outer one would meet its files, and unfinished ones."""
-    await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
-    before, spent = names(tmp_path), len(sandbox.log)
-    for within, named in (
-        ("night/more", "is in another extraction"),
-        ("night/more/and/more", "is in another extraction"),
-        ("_night.journal/more", "is in _night.journal, which belongs to another"),
-        ("_night.changes", "is in _night.changes, which belongs to another"),
-    ):
-        for ask in (extract, extract_cost):
-            with pytest.raises(SelectionError, match=rf"to: .*{within} {named}"):
-                await ask(client, IDS, Select(), Annual(), to=tmp_path / within)
-    assert (names(tmp_path), len(sandbox.log)) == (before, spent)
-
-
-@given(st.lists(ids, unique=True, min_size=2))
-def test_no_two_entities_share_a_file(several: list[str]) -> None:
-    """Each name fits a file system, and those that are not shortened say the id."""
-    files = {entity_id: f"{file_name(entity_id)}.parquet" for entity_id in several}
-    assert len(set(files.values())) == len(several)
-    for entity_id, name in files.items():
-        assert len(name.encode()) <= 255
-        assert "+" in name or unquote(name) == f"{entity_id}.parquet"
-
-
-async def test_ids_differ_only_case_refused(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
-    """Many file systems would give them one file; in different runs they may be in different folders."""
-    with pytest.raises(SelectionError, match=f"'{IDS[0]}' and '{IDS[0].upper()}' differ only in case"):
-        await extract(client, [*IDS, IDS[0].upper()], Select(), Annual(), to=tmp_path / "night")
-    assert (sandbox.log, names(tmp_path)) == ([], [])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no directories that can be flushed")

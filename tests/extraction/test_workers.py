@@ -30,6 +30,7 @@ from asyncfin import (
 from asyncfin.extraction import workers
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
+from asyncfin.extraction.run import Job
 from asyncfin.extraction.workers import Chunk
 from asyncfin.sandbox import Account, Sandbox, Status
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
@@ -356,7 +357,8 @@ async def test_unsendable_arguments_are_rejected(
 def test_chunk_contains_no_token(sandbox: Sandbox, folder: Path) -> None:
     """The client is made where they are, by a function that is sent as a name."""
     question = SharedQuestion(Select(), Annual())
-    chunk = Chunk(make_killing_client, IDS, question, place_of(folder), False, "continue", "me")
+    job = Job(question, place_of(folder), refresh=False, on_error="continue", owner="me")
+    chunk = Chunk(make_killing_client, IDS, job)
     sent = pickle.dumps(chunk)
     assert sandbox.token.encode() not in sent
     assert b"make_killing_client" in sent

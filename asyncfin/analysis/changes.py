@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -51,6 +52,7 @@ _check_panel = checks.instance_of(Panel)
 
 # A series: its id, and its metric, reporting group and scope path.
 SeriesKey = tuple[str, str, str, str]
+_read_key = attrgetter("series_id", *TRIPLE)
 
 
 @frozen
@@ -106,15 +108,10 @@ def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
     """
     ids = frozenset(panel.series_ids)
     return frozenset(
-        (
-            series.series_id,
-            series.metric_id,
-            series.reporting_group_id,
-            series.scope_path,
-        )
-        for same in panel.catalogue.by_triple.values()
-        if len(same) > 1
-        for series in same
+        _read_key(series)
+        for members in panel.catalogue.by_triple.values()
+        if len(members) > 1
+        for series in members
         if series.series_id in ids
     )
 
@@ -129,110 +126,99 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     """
     if old is Snapshot.empty():  # a first run has thousands of these
         words = pa.repeat(pa.scalar("appeared"), len(new.table))
-        return _with_changes(
-            new.table, words, old, pa.nulls(len(new.table), pa.int64())
-        )
-    series = _same_series(old, new)
-    both = stacked([old.table, new.table], PERIOD_FIELDS)
-    cells = combined(series, numbered(both, PERIOD_FIELDS))
-    before, after = cells[: len(old.table)], cells[len(old.table) :]
-    places = compute.index_in(
-        after, value_set=before
-    )  # the row of the same cell in the old table
-    appeared = compute.indices_nonzero(
-        compute.and_(compute.is_null(places), _covered(new.table, old))
+        return _add_changes(new.table, words, old, pa.nulls(len(new.table), pa.int64()))
+    series = _number_series(old, new)
+    all_rows = stacked([old.table, new.table], PERIOD_FIELDS)
+    cells = combined(series, numbered(all_rows, PERIOD_FIELDS))
+    old_cells, new_cells = cells[: len(old.table)], cells[len(old.table) :]
+    # The row of the same cell in the old table.
+    places = compute.index_in(new_cells, value_set=old_cells)
+    is_common = compute.is_valid(places)
+    conditions = (
+        compute.and_not(_find_covered(new.table, old), is_common),
+        compute.and_(is_common, _find_differing(old, new, places, ["number"])),
+        compute.and_(is_common, _find_differing(old, new, places, COMPARED)),
     )
-    common = compute.indices_nonzero(compute.is_valid(places))
-    restated, relabelled = _altered(old, new.table, common, places.take(common))
-    is_gone = compute.invert(compute.is_in(before, value_set=after))
-    covered = compute.and_(_covered(old.table, old), _covered(old.table, new))
-    vanished = compute.indices_nonzero(compute.and_(is_gone, covered))
-    changed = {"appeared": appeared, "restated": restated, "relabelled": relabelled}
-    rows = pa.concat_arrays([rows.cast(pa.int64()) for rows in changed.values()])
-    words = pa.array(
-        [word for word, rows in changed.items() for _ in range(len(rows))], pa.string()
+    words = compute.case_when(compute.make_struct(*conditions), *CHANGES[:-1])
+    rows = compute.indices_nonzero(compute.is_valid(words))
+    is_gone = compute.invert(compute.is_in(old_cells, value_set=new_cells))
+    is_covered = compute.and_(
+        _find_covered(old.table, old), _find_covered(old.table, new)
     )
-    order = compute.sort_indices(rows)
-    rows, words = rows.take(order), words.take(order)
-    gone = pa.repeat(pa.scalar("vanished"), len(vanished))
+    gone_rows = compute.indices_nonzero(compute.and_(is_gone, is_covered))
+    gone = pa.repeat(pa.scalar(CHANGES[-1]), len(gone_rows))
     tables = [
-        _with_changes(new.table.take(rows), words, old, places.take(rows)),
-        _with_changes(old.table.take(vanished), gone, old, vanished),
+        _add_changes(new.table.take(rows), words.take(rows), old, places.take(rows)),
+        _add_changes(old.table.take(gone_rows), gone, old, gone_rows),
     ]
     return pa.concat_tables(tables).unify_dictionaries()
 
 
-def _same_series(old: Snapshot, new: Snapshot) -> Any:
+def _number_series(old: Snapshot, new: Snapshot) -> Any:
     """Return a number for each row of both, equal for the same series."""
     rows = stacked([old.table, new.table], SERIES)
     numbers = numbered(rows, SERIES)
     heads = example_rows(rows, numbers, ["asked_version", "series_id", *TRIPLE])
     number_of = {head: number for number, head in enumerate(heads)}
-    count = len(old.table)
-    of_old, of_new = (
+    old_heads, new_heads = (
         {heads[number] for number in part.unique().to_pylist()}
-        for part in (numbers[:count], numbers[count:])
+        for part in (numbers[: len(old.table)], numbers[len(old.table) :])
     )
     # The same id and triple, which have the same number already, or else a triple that
     # both have once. The feed has the rows of a series under the ids that it had when
     # they were written.
-    unique: dict[tuple[str, Any], list[Any]] = {}
-    for head in of_old:
+    by_triple: dict[tuple[str, Any], list[Any]] = {}
+    for head in old_heads:
         if head[1:] not in old.ambiguous:
-            unique.setdefault((head[0], head[2:]), []).append(head)
-    for head in of_new:
+            by_triple.setdefault((head[0], head[2:]), []).append(head)
+    for head in new_heads:
         if head[1:] not in new.ambiguous:
-            for same in unique.get((head[0], head[2:]), ()):
-                number_of[same] = number_of[head]
+            for old_head in by_triple.get((head[0], head[2:]), ()):
+                number_of[old_head] = number_of[head]
     return pa.array([number_of[head] for head in heads], pa.int64()).take(numbers)
 
 
-def _altered(old: Snapshot, new: Any, rows: Any, before: Any) -> tuple[Any, Any]:
-    """Return which of these rows of the new table have another number, and which only
-    another label.
-    """
-
-    def differs(name: str) -> Any:
-        now, then = (
-            plain(new.column(name)).take(rows),
-            plain(old.table.column(name)).take(before),
-        )
+def _find_differing(
+    old: Snapshot, new: Snapshot, places: Any, names: Sequence[str]
+) -> Any:
+    """Return for each new row whether one of these columns differs from the old row."""
+    differs = pa.repeat(pa.scalar(False), len(new.table))
+    for name in names:
+        values = plain(new.table.column(name))
+        old_values = plain(old.table.column(name)).take(places)
         # A field that the service did not state is null, and equal to null.
-        unequal = compute.fill_null(compute.not_equal(now, then), False)
-        return compute.or_(
-            unequal, compute.xor(compute.is_null(now), compute.is_null(then))
+        is_unequal = compute.fill_null(compute.not_equal(values, old_values), False)
+        is_stated_once = compute.xor(
+            compute.is_null(values), compute.is_null(old_values)
         )
-
-    number, label = differs("number"), pa.repeat(pa.scalar(False), len(rows))
-    for name in COMPARED:
-        label = compute.or_(label, differs(name))
-    return rows.filter(number), rows.filter(compute.and_not(label, number))
+        differs = compute.or_(differs, compute.or_(is_unequal, is_stated_once))
+    return differs
 
 
-def _covered(table: Any, snapshot: Snapshot) -> Any:
-    """Return for each row of a table whether the question of a snapshot covers its
+def _find_covered(table: Any, snapshot: Snapshot) -> Any:
+    """Return for each row of a table whether the query of a snapshot covers its
     period.
     """
     numbers = numbered(table, PERIOD_FIELDS)
-    covered = [
+    is_covered = [
         snapshot.covers(Period(*period))
         for period in example_rows(table, numbers, PERIOD_FIELDS)
     ]
-    return pa.array(covered, pa.bool_()).take(numbers)
+    return pa.array(is_covered, pa.bool_()).take(numbers)
 
 
-def _with_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
-    """Return rows with the columns that say what changed; `at` are the rows of the old
+def _add_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
+    """Return rows with the columns about changes; `places` are the rows of the old
     table, or null.
     """
-    before, texts = (
+    numbers, texts = (
         plain(old.table.column(name)).take(places) for name in ("number", "text")
     )
-    dataset_id, none = pa.scalar(old.dataset_id), pa.scalar(None, pa.string())
-    datasets = compute.if_else(compute.is_valid(before), dataset_id, none)
+    dataset_id, null = pa.scalar(old.dataset_id), pa.scalar(None, pa.string())
+    datasets = compute.if_else(compute.is_valid(numbers), dataset_id, null)
     return (
         rows.append_column(CHANGE, words.dictionary_encode())
-        .append_column(BEFORE, before)
+        .append_column(BEFORE, numbers)
         .append_column(BEFORE_TEXT, texts)
         .append_column(BEFORE_DATASET, datasets.dictionary_encode())
     )
@@ -285,12 +271,10 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     ):
         raise SelectionError(
             f"old and new differ in their value version: {old.value_version}, "
-            f"{new.value_version}; for what"
-            ' was known at a time, write known_by(original, restated, "FY2024"); for '
-            "what differs,"
-            ' original.to_pandas("wide").compare(restated.to_pandas("wide"))'
+            f'{new.value_version}; known_by(original, restated, "FY2024") returns '
+            "what was known at a time"
         )
-    refuse_differing(
+    reject_differing(
         "old and new",
         ("entity", old.dataset.entity_id, new.dataset.entity_id),
         ("value version", old.value_version, new.value_version),
@@ -304,8 +288,8 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     return table.replace_schema_metadata(table_metadata([old, new]))
 
 
-def refuse_differing(panels: str, *facts: tuple[str, object, object]) -> None:
-    """Refuse two panels that are not of one question.
+def reject_differing(panels: str, *facts: tuple[str, object, object]) -> None:
+    """Reject two panels that are not of one query.
 
     Args:
         panels: the names of the arguments.
@@ -314,9 +298,10 @@ def refuse_differing(panels: str, *facts: tuple[str, object, object]) -> None:
     Raises:
         SelectionError: they differ; the message names the first difference.
     """
-    for name, one, other in facts:
-        if one != other:
+    for name, *pair in facts:
+        if pair[0] != pair[1]:
+            texts = " and ".join(map(checks.short_repr, pair))
             raise SelectionError(
-                f"{panels} must be panels of one question, but differ in their {name}:"
-                f" {checks.short_repr(one)} and {checks.short_repr(other)}"
+                f"{panels} must be panels of one query, but differ in their {name}: "
+                f"{texts}"
             )

@@ -8,7 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from asyncfin import Panel, Period, checks
-from asyncfin.analysis.changes import refuse_differing
+from asyncfin.analysis.changes import reject_differing
 from asyncfin.analysis.lines import PERIOD_FIELDS, table_metadata
 from asyncfin.errors import SelectionError
 from asyncfin.optional import pa
@@ -99,7 +99,7 @@ def _check_pair(original: Panel, restated: Panel) -> None:
             "'latest_restated', in"
             f" this order, not {versions[0]!r} and {versions[1]!r}"
         )
-    refuse_differing(
+    reject_differing(
         "original and restated",
         ("entity", original.dataset.entity_id, restated.dataset.entity_id),
         ("selection", original.select, restated.select),

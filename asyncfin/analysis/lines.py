@@ -55,28 +55,27 @@ class Line:
 
     def why(self, period: Period) -> str:
         """Return why none of the series has a value at a period."""
-        by_panel: dict[Panel, list[str]] = {}
+        ids_by_panel: dict[Panel, list[str]] = {}
         for series in self.series:
             for panel in self.panels[series.series_id]:
-                by_panel.setdefault(panel, []).append(series.series_id)
-        # A panel that did not ask for the period knows nothing of it.
-        panel = next(
-            (series for series in by_panel if series.covers(period)),
-            next(iter(by_panel)),
-        )
-        return panel.why(by_panel[panel], period) or "no value"
+                ids_by_panel.setdefault(panel, []).append(series.series_id)
+        # A panel whose query did not include the period cannot show why.
+        panels = sorted(ids_by_panel, key=lambda panel: not panel.covers(period))
+        return panels[0].why(ids_by_panel[panels[0]], period) or "no value"
 
 
 def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
     """Return panels by entity, in the given order, then by publication and value
     version.
     """
-    entities: dict[str, dict[tuple[str, str], list[Panel]]] = {}
+    places: dict[str, int] = {}
+    groups: dict[tuple[int, str, str], list[Panel]] = {}
     for panel in panels:
-        of_entity = entities.setdefault(panel.dataset.entity_id, {})
-        publication = panel.dataset.dataset_id.lower()
-        of_entity.setdefault((publication, panel.value_version), []).append(panel)
-    return [group for of_entity in entities.values() for group in of_entity.values()]
+        dataset = panel.dataset
+        place = places.setdefault(dataset.entity_id, len(places))
+        key = place, dataset.dataset_id.lower(), panel.value_version
+        groups.setdefault(key, []).append(panel)
+    return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
 
 
 def lines_of(panels: Sequence[Panel]) -> list[Line]:
@@ -88,24 +87,25 @@ def lines_of(panels: Sequence[Panel]) -> list[Line]:
     """
     catalogue = panels[0].catalogue
     numbers: dict[str, dict[Period, float]] = {}
-    having: dict[str, list[Panel]] = {}
+    panels_by_id: dict[str, list[Panel]] = {}
     for panel in panels:
         for series_id, of_series in panel.numbers().items():
             numbers.setdefault(series_id, {}).update(of_series)
-            having.setdefault(series_id, []).append(panel)
+            panels_by_id.setdefault(series_id, []).append(panel)
     place = catalogue.places.__getitem__
-    alike: dict[object, list[CatalogueSeries]] = {}
+    members_by_meaning: dict[object, list[CatalogueSeries]] = {}
     for series_id in sorted(numbers, key=place):
         series = catalogue[series_id]
-        alike.setdefault(_meaning(series), []).append(series)
+        members_by_meaning.setdefault(_meaning(series), []).append(series)
     lines = []
-    for members in alike.values():
-        joined = _join_numbers([numbers[series.series_id] for series in members])
-        if joined is not None:
-            lines.append(Line(tuple(members), having, joined))
+    for members in members_by_meaning.values():
+        common = _join_numbers([numbers[series.series_id] for series in members])
+        if common is not None:
+            lines.append(Line(tuple(members), panels_by_id, common))
         else:
             lines += [
-                Line((series,), having, numbers[series.series_id]) for series in members
+                Line((series,), panels_by_id, numbers[series.series_id])
+                for series in members
             ]
     return sorted(lines, key=lambda line: place(line.series[0].series_id))
 
@@ -114,12 +114,12 @@ def _join_numbers(
     numbers: Iterable[Mapping[Period, float]],
 ) -> dict[Period, float] | None:
     """Return the numbers of all by period, or None if two differ in a period."""
-    joined: dict[Period, float] = {}
+    numbers_by_period: dict[Period, float] = {}
     for of_series in numbers:
         for period, number in of_series.items():
-            if joined.setdefault(period, number) != number:
+            if numbers_by_period.setdefault(period, number) != number:
                 return None
-    return joined
+    return numbers_by_period
 
 
 def panels_of(panels: Any) -> tuple[Panel, ...]:
@@ -130,14 +130,14 @@ def panels_of(panels: Any) -> tuple[Panel, ...]:
     """
     # A panel is an iterable too, of Series.
     is_single = isinstance(panels, Panel) or not isinstance(panels, Iterable)
-    checked = []
+    checked_panels = []
     for panel in (panels,) if is_single else panels:
         checks.instance_of(Panel)("each of panels", panel)
-        checked.append(panel)
-    return tuple(checked)
+        checked_panels.append(panel)
+    return tuple(checked_panels)
 
 
-def table_metadata(panels: Iterable[Panel], **more: Any) -> dict[bytes, bytes]:
+def table_metadata(panels: Iterable[Panel], **facts: Any) -> dict[bytes, bytes]:
     """Return the metadata of a table that was made of panels (docs/schema.md)."""
-    facts = {"panels": [panel.about for panel in panels], **more}
-    return {b"asyncfin": json.dumps(facts).encode()}
+    about = [panel.about for panel in panels]
+    return {b"asyncfin": json.dumps({"panels": about, **facts}).encode()}

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from asyncfin import Panel, Period, checks
+from asyncfin import Panel, Period, checks, concat
 from asyncfin.analysis.lines import (
     PERIOD_FIELDS,
     Line,
@@ -37,7 +37,13 @@ _EARLIEST = 3 * 12
 
 # A period as its fiscal end and its months: of thousands of lines there are millions to
 # look up.
-_At: TypeAlias = tuple[int, int]
+_Key: TypeAlias = tuple[int, int]
+
+_LONG_COLUMNS = (
+    *("entity_id", "entity_name", "dataset_id", "asked_version", "metric_id"),
+    *("scope_path", "scope_names", "series_label", "description", "basis"),
+    *("series_number_format", *PERIOD_FIELDS, "period_label", "number", "text"),
+)
 
 
 def last_twelve_months(
@@ -120,9 +126,9 @@ def last_twelve_months(
                 left_out[meaning] = left_out.get(meaning, 0) + len(line.series)
                 continue
             has_lines = True
-            of_line = _make_rows(line, group[0], ends, unproven=unproven)
-            unproven_lines += any(row.get("reason") == _UNPROVEN for row in of_line)
-            rows += of_line
+            line_rows = _make_rows(line, group[0], ends, unproven=unproven)
+            unproven_lines += any(row.get("reason") == _UNPROVEN for row in line_rows)
+            rows += line_rows
     if left_out and not has_lines:
         raise SelectionError(
             f"no series has the period meaning {' or '.join(map(repr, words))}, of "
@@ -139,26 +145,17 @@ def last_twelve_months(
 
 
 def _make_schema(metadata: dict[bytes, bytes]) -> Any:
-    word = pa.dictionary(pa.int32(), pa.string())
-    words = pa.list_(pa.string())
-    types = {
-        **dict.fromkeys(
-            ("entity_id", "entity_name", "dataset_id", "asked_version"), word
-        ),
-        **dict.fromkeys(("metric_id", "scope_path"), word),
-        "scope_names": words,
-        **dict.fromkeys(("series_label", "description", "basis"), word),
-        "series_number_format": word,
-        **dict.fromkeys(PERIOD_FIELDS, pa.int32()),
-        "period_label": word,
-        "number": pa.float64(),
-        "text": pa.string(),
-        "how": word,
-        "operands": words,
-        "series_ids": words,
-        "reason": pa.string(),
-    }
-    return pa.schema(list(types.items()), metadata)
+    long = concat([]).schema
+    word, words = long.field("metric_id").type, long.field("scope_names").type
+    columns = {"how": word, "operands": words, "series_ids": words}
+    return pa.schema(
+        [
+            *map(long.field, _LONG_COLUMNS),
+            *map(pa.field, columns, columns.values()),
+            pa.field("reason", pa.string()),
+        ],
+        metadata,
+    )
 
 
 def _find_ends(panels: Iterable[Panel]) -> list[int]:
@@ -177,35 +174,30 @@ def _make_rows(
     line: Line, panel: Panel, ends: Iterable[int], *, unproven: bool
 ) -> list[dict[str, Any]]:
     series, catalogue = line.series[0], panel.catalogue
+    common = {
+        "entity_id": catalogue.entity_id,
+        "entity_name": catalogue.name,
+        "dataset_id": catalogue.dataset_id,
+        "asked_version": panel.value_version,
+        "metric_id": series.metric_id,
+        "scope_path": series.scope_path,
+        "scope_names": catalogue.scope_names(series.scopes),
+        "series_label": series.label,
+        "description": series.description,
+        "basis": series.basis,
+        "series_number_format": series.number_format,
+        "operands": [],
+        "series_ids": [member.series_id for member in line.series],
+    }
     sums = _Sums(line, unproven=unproven)
-    first = min((end for end, _ in sums.numbers), default=None)
+    first_end = min((end for end, _ in sums.numbers), default=None)
     rows = []
     for end in ends:
-        if first is None or end < first:
-            continue
-        period = _period((end, 12))
-        rows.append(
-            {
-                "entity_id": catalogue.entity_id,
-                "entity_name": catalogue.name,
-                "dataset_id": catalogue.dataset_id,
-                "asked_version": panel.value_version,
-                "metric_id": series.metric_id,
-                "scope_path": series.scope_path,
-                "scope_names": catalogue.scope_names(series.scopes),
-                "series_label": series.label,
-                "description": series.description,
-                "basis": series.basis,
-                "series_number_format": series.number_format,
-                "year": period.year,
-                "end_month": period.end_month,
-                "duration_months": 12,
-                "period_label": period.label,
-                "operands": [],
-                "series_ids": [member.series_id for member in line.series],
-                **sums.add_up(end),
-            }
-        )
+        if first_end is not None and end >= first_end:
+            period = _make_period((end, 12))
+            fields = {name: getattr(period, name) for name in PERIOD_FIELDS}
+            row = {**common, **fields, "period_label": period.label}
+            rows.append(row | sums.add_up(end))
     return rows
 
 
@@ -215,7 +207,7 @@ class _Sums:
     def __init__(self, line: Line, *, unproven: bool) -> None:
         self._line = line
         self.numbers = {
-            (period.fiscal_end, period.duration_months): number
+            (period.fiscal_end, period.duration_months): Decimal(repr(number))
             for period, number in line.numbers.items()
         }
         self._is_negative = any(number < 0 for number in self.numbers.values())
@@ -223,46 +215,46 @@ class _Sums:
         # the last, and a text.
         self._contradictions: list[tuple[int, int, str]] = []
         proofs = 0
-        for (end, months), stated in sorted(self.numbers.items()):
+        for end, months in sorted(self.numbers):
             if months in (6, 9, 12) and not (end - months) % 12:
-                adds_up, text = self._compare(end, months, stated)
-                proofs += adds_up
+                text = self._contradict(end, months)
+                proofs += text == ""
                 if text:
                     self._contradictions.append((end - months, end, text))
         self._is_proven = unproven or proofs > len(self._contradictions)
-        self._whys: dict[_At, str] = {}
 
-    def _compare(self, end: int, months: int, stated: float) -> tuple[bool, str]:
-        """Return whether a published period is the sum of its parts, and why it cannot
-        be.
+    def _contradict(self, end: int, months: int) -> str | None:
+        """Return why a published period cannot be the sum of its parts; "" if it is
+        their sum, and None if nothing shows either.
         """
-        text = ""
+        number = self.numbers[end, months]
+        texts = []
         for parts in _list_parts(end, months):
-            numbers = [self.numbers.get(part) for part in parts]
-            if None in numbers or not any(numbers):
+            numbers = [self.numbers[part] for part in parts if part in self.numbers]
+            if len(numbers) < len(parts) or not any(numbers):
                 continue
-            added = sum(map(_decimal, numbers), Decimal())
-            if _are_alike(stated, added):
-                return True, ""
-            labels = " and ".join(_period(part).label for part in parts)
-            text = text or f"{labels} add up to {number_text(float(added))}"
-        if not text and months == 12 and not self._is_negative:
+            total = sum(numbers, Decimal())
+            if _are_alike(number, total):
+                return ""
+            labels = " and ".join(_make_period(part).label for part in parts)
+            texts.append(f"{labels} add up to {_write(total)}")
+        if not texts and months == 12 and not self._is_negative:
             for first in (3, 6, 9):
-                so_far = self.numbers.get((end - months + first, first), 0.0)
-                if so_far > stated and not _are_alike(stated, _decimal(so_far)):
-                    text = f"its first {first} months are {number_text(so_far)}"
-        name = f"{_period((end, months))} is {number_text(stated)}"
-        return False, f"{name}, {text}" if text else ""
+                start = self.numbers.get((end - months + first, first), Decimal())
+                if start > number and not _are_alike(number, start):
+                    texts.append(f"its first {first} months are {_write(start)}")
+        label = _make_period((end, months)).label
+        return f"{label} is {_write(number)}, {texts[0]}" if texts else None
 
     def add_up(self, end: int) -> dict[str, Any]:
-        """Return what a row has of the twelve months to a fiscal end: the number and
-        how it was made, or the reason why there is none.
+        """Return the fields of the row of the twelve months to a fiscal end: the number
+        and how it was made, or the reason why there is none.
         """
         year = end, 12
+        period = _make_period(year)
         if year in self.numbers:
-            period = _period(year)
             return {
-                "number": self.numbers[year],
+                "number": float(self.numbers[year]),
                 "text": self._line.text(period),
                 "how": "year",
                 "operands": [period.label],
@@ -272,19 +264,12 @@ class _Sums:
             reason = f"{number_format} is the format of a share, which does not add up"
             return {"reason": reason}
         if end <= _EARLIEST:
-            reason = f"{_period(year)} has no value, and no year is before it"
-            return {"reason": reason}
-        operands: list[_At] = [(end - before, 3) for before in (9, 6, 3, 0)]
-        missing = self._find_missing(operands)
-        how = "quarters"
-        if missing and (months := end % 12):
-            to_date = [(end - months, 12), (end, months), (end - 12, months)]
-            missing_to_date = self._find_missing(to_date)
-            if len(missing_to_date) < len(missing):
-                how, operands, missing = "year to date", to_date, missing_to_date
-        if missing:
-            return {"reason": self._why(missing[0])}
-        begin = min(last - duration for last, duration in operands)
+            return {"reason": f"{period} has no value, and no year is before it"}
+        how, operands = self._choose_operands(end)
+        if missing := self._find_missing(operands):
+            period = _make_period(missing[0])
+            return {"reason": f"{period} has no value: {self._line.why(period)}"}
+        begin = min(last - months for last, months in operands)
         for first, last, text in self._contradictions:
             if begin <= first and last <= end:
                 return {"reason": text}
@@ -292,27 +277,37 @@ class _Sums:
         numbers = [self.numbers[operand] for operand in operands]
         if not self._is_proven and any(numbers):
             return {"reason": _UNPROVEN}
-        *terms, last_term = map(_decimal, numbers)
-        added = float(sum(terms) + (-last_term if how == "year to date" else last_term))
-        if added < 0 and not self._is_negative:
-            negative = f"the sum is {number_text(added)}"
-            return {"reason": f"{negative}, and no published value is below 0"}
-        labels = [_period(operand).label for operand in operands]
-        return {"number": added, "how": how, "operands": labels}
+        total = sum(numbers, Decimal())
+        if how == "year to date":
+            total -= 2 * numbers[-1]
+        if total < 0 and not self._is_negative:
+            reason = f"the sum is {_write(total)}, and no published value is below 0"
+            return {"reason": reason}
+        labels = [_make_period(operand).label for operand in operands]
+        return {"number": float(total), "how": how, "operands": labels}
 
-    def _find_missing(self, operands: Iterable[_At]) -> list[_At]:
+    def _choose_operands(self, end: int) -> tuple[str, list[_Key]]:
+        """Return how twelve months are made, and of what: the way that misses fewer
+        values.
+        """
+        quarters = [(end - before, 3) for before in (9, 6, 3, 0)]
+        months = end % 12
+        if months:
+            to_date = [(end - months, 12), (end, months), (end - 12, months)]
+            missing_counts = [
+                len(self._find_missing(operands)) for operands in (to_date, quarters)
+            ]
+            if missing_counts[0] < missing_counts[1]:
+                return "year to date", to_date
+        return "quarters", quarters
+
+    def _find_missing(self, operands: Iterable[_Key]) -> list[_Key]:
         return [operand for operand in operands if operand not in self.numbers]
 
-    def _why(self, key: _At) -> str:
-        if key not in self._whys:
-            period = _period(key)
-            self._whys[key] = f"{period} has no value: {self._line.why(period)}"
-        return self._whys[key]
 
-
-def _list_parts(end: int, months: int) -> list[tuple[_At, ...]]:
+def _list_parts(end: int, months: int) -> list[tuple[_Key, ...]]:
     """Return the ways in which a period from the start of a fiscal year has parts."""
-    ways: list[tuple[_At, ...]] = [
+    ways: list[tuple[_Key, ...]] = [
         ((end - 3, months - 3), (end, 3)),  # as 9M and Q4
         tuple((end - before, 3) for before in range(months - 3, -1, -3)),
     ]
@@ -321,16 +316,15 @@ def _list_parts(end: int, months: int) -> list[tuple[_At, ...]]:
     return ways
 
 
-def _are_alike(stated: float, added: Decimal) -> bool:
-    number = _decimal(stated)
-    return abs(number - added) <= _TOLERANCE * max(abs(number), abs(added))
+def _are_alike(number: Decimal, total: Decimal) -> bool:
+    return abs(number - total) <= _TOLERANCE * max(abs(number), abs(total))
+
+
+def _write(number: Decimal) -> str:
+    return number_text(float(number))
 
 
 # The same few periods are in the rows of all lines.
 @lru_cache
-def _period(key: _At) -> Period:
+def _make_period(key: _Key) -> Period:
     return Period.ending(*key)
-
-
-def _decimal(number: Any) -> Decimal:
-    return Decimal(repr(number))

@@ -145,7 +145,8 @@ class _Values:
         number = 0.0 if random.random() < ZEROS else number
         sources = [
             {
-                "item_id": f"0000320193-{random.randint(10, 24)}-{random.randint(0, 999_999):06d}#t{at}",
+                "item_id": f"0000320193-{random.randint(10, 24)}-"
+                f"{random.randint(0, 999_999):06d}#t{at}",
                 "row_index": random.randint(0, 80),
                 "column_index": random.randint(0, 9),
             }

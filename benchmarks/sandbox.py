@@ -45,7 +45,8 @@ from asyncfin.sandbox import Sandbox
 
 async def main():
     async with Sandbox(*sys.argv[1:]):
-        print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(time.process_time(), memory)
 
 asyncio.run(main())
 """

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from asyncfin import ExtractCost, ExtractProgress, ExtractReport
     from asyncfin.extraction.last import Stop
-    from asyncfin.extraction.question import SharedQuestion
     from asyncfin.typing import AskedVersion, OnProgress
 
 # Seconds: a run with --wait outlasts any outage.
@@ -79,66 +78,39 @@ def _parse_duration(_: Any, tokens: Sequence[Token]) -> timedelta:
 @Parameter(name="*")
 @frozen(kw_only=True)
 class Run:
-    """What a run does about files, the lock, outages and signals."""
+    """What a run does about files, the lock, outages and signals.
 
-    refresh: Annotated[bool, Parameter(help="Read unchanged entities again.")] = False
-    replace: Annotated[
-        bool, Parameter(help="Delete the folder's files of another question first.")
-    ] = False
-    fresh_for: Annotated[
-        timedelta | None,
-        Parameter(
-            help="Do not ask for entities confirmed less than so long ago, such as "
-            "20h, 90m or 3d.",
-            converter=_parse_duration,
-        ),
-    ] = None
-    allow_missing: Annotated[
-        bool,
-        Parameter(
-            help="Accept names that no entity has, or that few have.", negative=""
-        ),
-    ] = False
-    wait: Annotated[
-        bool,
-        Parameter(
-            help="Sleep until a used-up allowance returns, and while the service "
-            "fails, instead of ending."
-        ),
-    ] = False
-    max_outage: Annotated[
-        float | None,
-        Parameter(
-            help="End after so many seconds in which the service has failed. [900]",
-            validator=Number(gte=0),
-        ),
-    ] = None
-    no_lock: Annotated[
-        bool,
-        Parameter(
-            help="Take no lock in an object store; no other run may use the same "
-            "prefix."
-        ),
-    ] = False
-    history: Annotated[
-        bool,
-        Parameter(
-            help="Keep what changes from run to run in a feed next to the folder; "
-            "later runs continue it."
-        ),
-    ] = False
-    prune: Annotated[
-        bool, Parameter(help="Delete the files of entities that are not given.")
-    ] = False
+    Args:
+        refresh: Read unchanged entities again.
+        replace: Delete the folder's files of another question first.
+        fresh_for: Do not ask for entities confirmed less than so long ago, such as 20h,
+            90m or 3d.
+        allow_missing: Accept names that no entity has, or that few have.
+        wait: Sleep until a used-up allowance returns, and while the service fails,
+            instead of ending.
+        max_outage: End after so many seconds in which the service has failed. [900]
+        no_lock: Take no lock in an object store; no other run may use the same prefix.
+        history: Keep what changes from run to run in a feed next to the folder; later
+            runs continue it.
+        prune: Delete the files of entities that are not given.
+    """
+
+    refresh: bool = False
+    replace: bool = False
+    fresh_for: Annotated[timedelta | None, Parameter(converter=_parse_duration)] = None
+    allow_missing: Annotated[bool, Parameter(negative="")] = False
+    wait: bool = False
+    max_outage: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    no_lock: bool = False
+    history: bool = False
+    prune: bool = False
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `asyncfin.extract`."""
-        names = ("refresh", "replace", "wait", "prune", "allow_missing", "fresh_for")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "lock": not self.no_lock,
-            "history": self.history or None,
-        }
+        arguments = asdict(self)
+        del arguments["max_outage"]
+        arguments["lock"] = not arguments.pop("no_lock")
+        return arguments | {"history": self.history or None}
 
     @property
     def patience(self) -> float:
@@ -194,133 +166,94 @@ def extract(
     if both and restated:
         raise UsageError("--both includes the restated values: leave out --restated")
     version: AskedVersion = "latest_restated" if restated else "original"
-    if both:
-        version = "both"
-    select, chosen = selection.select(), periods.selection()
-    # Read before the event loop runs, where Ctrl-C would not end a wait for standard
-    # input.
-    entities = names.required(entity_ids, ids)
+    arguments: dict[str, Any] = {
+        "select": selection.select(),
+        "periods": periods.selection(),
+        "value_version": "both" if both else version,
+        "to": into,
+        # Read before the event loop runs, where Ctrl-C would not end a wait for
+        # standard input.
+        "entity_ids": names.required(entity_ids, ids),
+    }
     require_place(into, "extract", f"--into {into}")
     service.check()
 
-    from asyncfin.extraction.question import SharedQuestion
+    import asyncio
 
-    question = SharedQuestion(select, chosen, version)
-    extraction = _Extraction(question, into, service, pace, run, names, quiet, json)
+    from asyncfin.cli.terminal import print_json, screen
+    from asyncfin.extraction.collector import collect_rarely
+    from asyncfin.extraction.last import Stop
+
     if dry_run:
-        extraction.estimate(entities)
-    else:
-        extraction.run(entities)
-
-
-@frozen
-class _Extraction:
-    """A question to many entities for one place, and how its progress and its report
-    are shown.
-    """
-
-    question: "SharedQuestion"
-    into: str
-    service: Service
-    pace: Pace
-    options: Run
-    names: Names
-    quiet: bool
-    json: bool
-
-    def estimate(self, entity_ids: Sequence[str]) -> None:
-        """Print what a run would cost."""
-        import asyncio
-
-        from asyncfin.cli.terminal import print_json, screen
-
-        cost = asyncio.run(self._read_cost(entity_ids))
-        if self.json:
+        arguments |= {"refresh": run.refresh, "replace": run.replace}
+        cost = asyncio.run(_read_cost(service, pace, arguments, quiet))
+        if json:
             print_json({**asdict(cost), "fits": cost.fits})
         else:
-            screen().print(self.names.add_names(str(cost)))
+            screen().print(names.add_names(str(cost)))
+        return
+    stop = Stop()
+    collect_rarely()
+    options = {"retry": run.patience, **asdict(pace)}
+    arguments |= {**run.arguments(), "stop": stop}
+    with _show_progress(names, quiet=quiet) as show:
+        arguments["progress"] = show
+        report = asyncio.run(_extract(service, options, arguments))
+    if json:
+        print_json(report_document(report))
+    elif not report.unknown:  # otherwise the error has it all
+        screen().print(names.add_names(str(report)))
+    _raise_failure(report, stop)
 
-    def run(self, entity_ids: Sequence[str]) -> None:
-        """Run the extraction, and print its report."""
-        import asyncio
 
-        from asyncfin.extraction.collector import collect_rarely
-        from asyncfin.extraction.last import Stop
+async def _extract(
+    service: Service, options: dict[str, Any], arguments: dict[str, Any]
+) -> "ExtractReport":
+    from asyncfin import Retry, UnknownToAllError, extract
+    from asyncfin.cli.session import open_client
 
-        stop = Stop()
-        collect_rarely()
-        self._end(asyncio.run(self._extract(entity_ids, stop)), stop)
+    options |= {"lane": "bulk", "retry": Retry(max_outage=options["retry"])}
+    async with (
+        open_client(service, **options) as client,
+        _handle_signals(arguments["stop"]),
+    ):
+        try:
+            return await extract(client, **arguments)
+        except UnknownToAllError as error:
+            return error.extract_report  # whose error `_raise_failure` raises
 
-    def _arguments(self, entity_ids: Sequence[str]) -> dict[str, Any]:
-        question = asdict(self.question, recurse=False)
-        return {"entity_ids": tuple(entity_ids), **question, "to": self.into}
 
-    async def _extract(
-        self, entity_ids: Sequence[str], stop: "Stop"
-    ) -> "ExtractReport":
-        from asyncfin import Retry, UnknownToAllError, extract
-        from asyncfin.cli.session import open_client
+async def _read_cost(
+    service: Service, pace: Pace, arguments: dict[str, Any], quiet: bool
+) -> "ExtractCost":
+    from asyncfin import extract_cost
+    from asyncfin.cli.session import Progress, open_client, shared_place, show_progress
 
-        arguments = self._arguments(entity_ids) | self.options.arguments()
-        retry = Retry(max_outage=self.options.patience)
-        with _show_progress(self.names, quiet=self.quiet) as show:
-            async with (
-                open_client(
-                    self.service, lane="bulk", retry=retry, **asdict(self.pace)
-                ) as client,
-                _handle_signals(stop),
-            ):
-                try:
-                    return await extract(client, **arguments, stop=stop, progress=show)
-                except UnknownToAllError as error:
-                    # It is printed first; `_end` raises the error.
-                    return error.extract_report
+    # The budget is the run's, and does not bind the estimate. A shared bucket's binds
+    # all processes: an estimate without it would lift it for those at work.
+    budget, is_shared = pace.daily_budget, shared_place() is not None
+    options = asdict(pace if is_shared else evolve(pace, daily_budget=None))
+    progress = nullcontext(Progress("")) if quiet else show_progress("Estimating")
+    with progress as observer:
+        async with open_client(service, observers=(observer,), **options) as client:
+            cost = await extract_cost(client, **arguments)
+            spent_today = client.bucket.stats().spent_today or 0.0
+    if budget is not None and is_shared:
+        return evolve(cost, budget=max(0.0, budget - spent_today))
+    return evolve(cost, budget=budget)
 
-    async def _read_cost(self, entity_ids: Sequence[str]) -> "ExtractCost":
-        from asyncfin import extract_cost
-        from asyncfin.cli.session import (
-            Progress,
-            open_client,
-            shared_place,
-            show_progress,
-        )
 
-        arguments = self._arguments(entity_ids)
-        arguments |= {"refresh": self.options.refresh, "replace": self.options.replace}
-        # The budget is the run's, and does not bind the estimate. A shared bucket's
-        # binds all processes: an estimate without it would lift it for those at work.
-        budget, is_shared = self.pace.daily_budget, shared_place() is not None
-        pace = self.pace if is_shared else evolve(self.pace, daily_budget=None)
-        quiet = nullcontext(Progress(""))
-        with quiet if self.quiet else show_progress("Estimating") as shown:
-            async with open_client(
-                self.service, observers=(shown,), **asdict(pace)
-            ) as client:
-                cost = await extract_cost(client, **arguments)
-                spent = client.bucket.stats().spent_today or 0.0
-        if budget is not None and is_shared:
-            return evolve(cost, budget=max(0.0, budget - spent))
-        return evolve(cost, budget=budget)
-
-    def _end(self, report: "ExtractReport", stop: "Stop") -> None:
-        """Print the report, and raise the error that decides the exit code."""
-        from asyncfin.cli.terminal import print_json, screen
-
-        if self.json:
-            print_json(report_document(report))
-        elif not report.unknown:  # otherwise the error has it all
-            screen().print(self.names.add_names(str(report)))
-        if (stopped := report.stopped) is not None:
-            raise stopped
-        if report.left and not report.unknown:
-            print_error(
-                "asyncfin: ended by Ctrl-C; the same command goes on from there"
-            )
-            raise InterruptedRunError(stop.exit_code)
-        if report.failed:
-            failures = [item.failure for item in report.failed if item.failure]
-            raise EntitiesFailedError(failures, len(report.entities))
-        report.raise_for_unknown()
+def _raise_failure(report: "ExtractReport", stop: "Stop") -> None:
+    """Raise the error that decides the exit code, if there is one."""
+    if report.stopped is not None:
+        raise report.stopped
+    if report.left and not report.unknown:
+        print_error("asyncfin: ended by Ctrl-C; the same command goes on from there")
+        raise InterruptedRunError(stop.exit_code)
+    if report.failed:
+        failures = [item.failure for item in report.failed if item.failure]
+        raise EntitiesFailedError(failures, len(report.entities))
+    report.raise_for_unknown()
 
 
 @asynccontextmanager

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from hashlib import sha256
 from inspect import isawaitable
 from math import floor
-from threading import Lock
 from typing import NamedTuple
 
 import anyio.to_thread
@@ -26,8 +24,8 @@ JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow
 # The version of the bodies' format. A new one invalidates what visitors store.
 _FORMAT = 2
 _BUILT_INLINE = 256 * 1024
-# The bodies that panels store are at most this large, and all of a process together.
-_STORED_BYTES, _ALL_STORED_BYTES = 64 * 1024, 16 * 1024 * 1024
+# The bodies that panels store are at most this large.
+_STORED_BYTES = 64 * 1024
 # Bytes of a value in each format, generously.
 _VALUE_BYTES = {JSON: 400, CSV: 24, ARROW: 200}
 _check_panel = evolve(
@@ -103,7 +101,8 @@ async def reply(
             body = await anyio.to_thread.run_sync(_build, panel, media_type)
         else:
             body = _build(panel, media_type)
-        _bodies.store(built, body)
+        if len(body) <= _STORED_BYTES:
+            built.body = body
     content_type = media_type if media_type != CSV else f"{CSV}; charset=utf-8"
     return Reply(200, {"Content-Type": content_type, **headers}, body)
 
@@ -116,31 +115,6 @@ class _Built:
         self.tag = _tag(panel, media_type)
         self.last_modified = format_datetime(created, usegmt=True)
         self.body: bytes | None = None
-
-
-class _Bodies:
-    """The bodies that panels of this process store, oldest first, for any threads."""
-
-    def __init__(self) -> None:
-        self._owners: deque[tuple[_Built, int]] = deque()
-        self._total = 0
-        self._lock = Lock()
-
-    def store(self, built: _Built, body: bytes) -> None:
-        """Store a body with its panel, and drop the oldest ones beyond the limit."""
-        if len(body) > _STORED_BYTES:
-            return
-        with self._lock:
-            built.body = body
-            self._owners.append((built, len(body)))
-            self._total += len(body)
-            while self._total > _ALL_STORED_BYTES:
-                oldest, size = self._owners.popleft()
-                oldest.body = None
-                self._total -= size
-
-
-_bodies = _Bodies()
 
 
 def choose_format(accept: str | None) -> str | None:

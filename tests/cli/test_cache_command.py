@@ -37,7 +37,7 @@ def test_it_shows_how_much_there_is(command: Command, folder: Path) -> None:
     assert shown["bytes"] > 0
 
 
-def test_it_empties_the_folder_or_deletes_an_entity(
+def test_it_empties_folder_or_deletes_entity(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder may be named by the environment."""
@@ -48,7 +48,7 @@ def test_it_empties_the_folder_or_deletes_an_entity(
     assert command("cache", "--clear").out == f"{folder}: 0 series, 0.0 MB\n"
 
 
-def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_path: Path) -> None:
+def test_wrong_use_is_one_line(command: Command, folder: Path, tmp_path: Path) -> None:
     """No folder, one that others can read, an entity without --clear."""
     for arguments, said in [
         ([], "no cache is given: set ASYNCFIN_CACHE or give --cache"),
@@ -66,7 +66,7 @@ def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_pat
         assert "must be closed to other users" in result.line
 
 
-def test_a_second_command_asks_only_whether_the_publication_is_current(
+def test_second_command_only_confirms(
     command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With ASYNCFIN_CACHE the second command sends one request."""
@@ -80,24 +80,7 @@ def test_a_second_command_asks_only_whether_the_publication_is_current(
     assert sent == [2, 1]
 
 
-def test_the_catalogue_of_a_cache_costs_one_request_and_a_check_uses_none(
-    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether the publication is current; a check is about what the service responds now."""
-    monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
-    operations = []
-    for arguments in (("catalogue",), ("catalogue", "--search", "debt"), ("check", "--max-requests", "2")):
-        before = len(service.log)
-        command(*arguments, COMPANY)
-        operations.append([served.operation for served in service.log[before:]])
-    assert operations == [
-        ["catalogue"],
-        ["dataset"],
-        ["dataset", "catalogue"],
-    ]
-
-
-def test_a_cache_that_may_not_be_used_is_said_in_a_line(
+def test_unusable_cache_is_one_line(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is asked for."""

@@ -13,9 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-import asyncfin
 from asyncfin import Client, FiscalRange, Select, extract
-from asyncfin.extraction import contents
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, LONG_ENTITY, Command
 from tests.extraction.conftest import clocked
@@ -122,7 +120,7 @@ def cells(out: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.rstrip()) for line in lines[2 : ends[0]]]
 
 
-def test_rows_have_the_texts_before_and_now_and_the_change_in_percent(command: Command, feed: str) -> None:
+def test_rows_have_texts_and_percent(command: Command, feed: str) -> None:
     """Relative to the absolute value before; of restated rows whose old value is not 0. The newest first."""
     out = command("changes", feed).out
     name = "Company 0001"
@@ -188,7 +186,7 @@ def test_filters_apply_to_all_forms(
         (("as-of", "FEED", "2025-02-01", entity(9)), "is not in the change feed of"),
     ],
 )
-def test_what_the_feed_does_not_have_is_refused(
+def test_what_the_feed_lacks_is_rejected(
     command: Command, feed: str, arguments: tuple[str, ...], said: str
 ) -> None:
     """With what it has."""
@@ -197,7 +195,7 @@ def test_what_the_feed_does_not_have_is_refused(
     assert said.replace("FEED", feed) in result.line
 
 
-def test_a_state_names_the_companies_that_were_not_kept_yet(command: Command, feed: str) -> None:
+def test_state_names_later_companies(command: Command, feed: str) -> None:
     """Below the table; with the other forms on standard error."""
     said = "Company 0002: kept from 2025-01-04 on; nothing earlier is known"
     shown = command("as-of", feed, "2025-01-03")
@@ -210,29 +208,6 @@ def test_a_state_names_the_companies_that_were_not_kept_yet(command: Command, fe
     assert command("as-of", feed, "2025-01-05", entity(2), "--json").err == ""
 
 
-def test_changes_as_lines_of_values(command: Command, night: str) -> None:
-    """One line for each change; lists are left out, and whole numbers are written without a point."""
-    rows = list(csv.DictReader(io.StringIO(command("changes", night, "--csv").out)))
-    assert len(rows) == 34
-    assert rows[0].keys() >= {
-        "entity_id",
-        "number",
-        "change",
-        "before",
-        "before_text",
-        "before_dataset_id",
-        "known_from",
-        "run",
-    }
-    assert not rows[0].keys() & {"sources", "scopes", "scope_names"}
-    assert {row["before"] for row in rows if row["change"] == "appeared"} == {""}
-    numbers = [each["number"] for each in json.loads(command("changes", night, "--json").out)]
-    assert [row["number"] for row in rows] == [
-        "" if each is None else str(int(each) if each.is_integer() else each) for each in numbers
-    ]
-    assert any(row["number"].isdecimal() for row in rows)
-
-
 def test_the_state_at_a_time(command: Command, night: str) -> None:
     """Nothing before the publications, both companies after, and the one that is left at last."""
     assert command("as-of", night, "2025-02-01").out.splitlines()[-1] == "0 rows of 0 entities"
@@ -240,26 +215,6 @@ def test_the_state_at_a_time(command: Command, night: str) -> None:
     assert "19 rows of 2 entities" in shown
     assert "Sales of all kinds" in shown
     assert "4 rows of 1 entity" in command("as-of", night, "2999-01-01").out
-
-
-def test_the_state_is_written_to_a_file(command: Command, night: str, tmp_path: Path) -> None:
-    """With the schema of the long table."""
-    file = tmp_path / "then.parquet"
-    assert command("as-of", night, "2025-03-01", "--to", str(file)).out == f"{file}: 19 rows\n"
-    table = pq.read_table(file)
-    assert len(table) == 19
-    assert len(table.column_names) == 30
-    with file.open("rb") as before:
-        assert command("changes", night, "--to", str(file)).out == f"{file}: 34 rows\n"
-        # The file was replaced, not written over: who was reading it reads on.
-        assert len(pq.read_table(before)) == 19
-    assert len(pq.read_table(file)) == 34
-    loop = tmp_path / "loop.parquet"
-    loop.symlink_to(loop.name)
-    result = command("changes", night, "--to", str(loop))
-    assert (result.code, result.out) == (7, "")
-    assert "Too many levels of symbolic links" in result.line
-    assert not list(tmp_path.glob(".*"))  # no unfinished file stays
 
 
 def test_rows_of_both_versions_are_distinguished(command: Command, tmp_path: Path) -> None:
@@ -298,29 +253,3 @@ def test_wrong_usage_is_one_line(command: Command, night: str, arguments: tuple[
     result = command(*(each.replace("NIGHT", night) for each in arguments))
     assert result.code == 2
     assert said in result.line
-
-
-def test_a_company_that_enters_the_feed_while_it_is_read_is_no_error(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another run may finish between any two readings of the feed: its rows are shown, or not yet."""
-    before, place = tmp_path / "before" / "night", tmp_path / "night"
-    asked = ("--metric", "Revenue", "--annual", "--quiet", "--history")
-    assert command("extract", ENTITY, "--into", str(before), *asked).code == 0
-    shutil.copytree(before.parent, tmp_path, dirs_exist_ok=True)
-    assert command("extract", ENTITY, LONG_ENTITY, "--into", str(place), *asked).code == 0
-    finished = (before, place)
-
-    def finishing(call: Any) -> Any:
-        def read(_: str, **options: Any) -> Any:
-            nonlocal finished
-            current, finished = finished[0], finished[-1:]
-            return call(current, **options)
-
-        return read
-
-    monkeypatch.setattr(contents, "feed_contents", finishing(contents.feed_contents))
-    monkeypatch.setattr(asyncfin, "read_changes", finishing(asyncfin.read_changes))
-    result = command("changes", str(place))
-    assert (result.code, result.err) == (0, "")
-    assert "rows of Example [AG] began the feed on" in result.out

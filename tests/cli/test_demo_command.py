@@ -14,7 +14,7 @@ def piped() -> Result:
     return finish(start("sandbox", "--demo"))
 
 
-def test_demo_is_plain_text_of_80_columns(piped: Result) -> None:
+def test_demo_fits_80_columns(piped: Result) -> None:
     """It runs without any environment, and prints nothing on standard error."""
     assert (piped.code, piped.err) == (0, "")
     assert "\x1b" not in piped.out
@@ -25,14 +25,6 @@ def test_demo_lists_companies_and_figures(piped: Result) -> None:
     """Apple's revenue of the fiscal years 2021 to 2025, in billions, as it was filed."""
     assert all(name in piped.out for name in ("Apple", "NVIDIA", "Alphabet"))
     assert re.search(r"^Revenue +366 +394 +383 +391 +416$", piped.out, re.MULTILINE)
-
-
-def test_demo_counts_its_requests(piped: Result) -> None:
-    """By operation, and they add up."""
-    match = re.search(r"in (\d+) requests: (\d+) catalogue, (\d+) query\.", piped.out)
-    assert match
-    total, *parts = map(int, match.groups())
-    assert total == sum(parts)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")

@@ -60,9 +60,7 @@ def test_the_report_as_json(command: Command, night: str) -> None:
     assert document["entities"][0]["failure"]["status"] == 404
 
 
-def test_ids_come_from_a_file_or_standard_input(
-    command: Command, night: str, tmp_path: Path, service: Sandbox
-) -> None:
+def test_ids_come_from_a_file(command: Command, night: str, tmp_path: Path, service: Sandbox) -> None:
     """One a line; empty lines, what follows a # and a byte order mark are skipped."""
     ids = tmp_path / "ids.txt"
     ids.write_text(f"{ENTITY}  # the only one\n\n# all\n", encoding="utf-8-sig")
@@ -77,7 +75,7 @@ def test_ids_come_from_a_file_or_standard_input(
     assert "1 unchanged" in result.out
 
 
-def test_standard_input_is_not_both_the_ids_and_the_token(service: Sandbox, night: str) -> None:
+def test_standard_input_has_one_use(service: Sandbox, night: str) -> None:
     """The line names both options."""
     arguments = ("extract", "--into", night, "--ids", "-", "--token-file", "-")
     result = finish(start(*arguments, sandbox=service, stdin=subprocess.DEVNULL))
@@ -116,7 +114,7 @@ def test_wrong_usage_is_one_line(command: Command, night: str, arguments: list[s
     assert said in result.line
 
 
-def test_a_folder_that_nothing_can_stand_beside_is_refused_by_the_name_of_its_option(
+def test_mount_point_is_rejected(
     command: Command,
 ) -> None:
     """The line says what would be right; --to is another option."""
@@ -126,7 +124,7 @@ def test_a_folder_that_nothing_can_stand_beside_is_refused_by_the_name_of_its_op
     assert not re.search(r"\bto must\b", result.line)
 
 
-def test_another_question_is_refused_unless_it_replaces_the_files(command: Command, night: str) -> None:
+def test_another_query_must_replace(command: Command, night: str) -> None:
     """Exit code 2, and the line says what to do."""
     command("extract", ENTITY, "--into", night, "--annual")
     refused = command("extract", ENTITY, "--into", night, "--quarterly")
@@ -155,7 +153,7 @@ def test_a_dry_run_writes_nothing(command: Command, night: str, service: Sandbox
     assert (again["budget"], again["fits"]) == (9, True)
 
 
-def test_a_dry_run_keeps_a_shared_budget(
+def test_dry_run_keeps_shared_budget(
     command: Command, night: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The budget of a shared bucket binds all processes: an estimate must not lift it for those at work."""
@@ -166,7 +164,7 @@ def test_a_dry_run_keeps_a_shared_budget(
     assert (result.code, "daily budget of 2" in result.err) == (5, True)
 
 
-def test_what_was_confirmed_lately_is_not_asked(command: Command, night: str, service: Sandbox) -> None:
+def test_fresh_files_cost_no_request(command: Command, night: str, service: Sandbox) -> None:
     """With --fresh-for; a longer age is asked for again."""
     arguments = ("extract", ENTITY, "--into", night, "--annual")
     command(*arguments)
@@ -186,9 +184,7 @@ def test_rare_names_are_accepted_if_asked(command: Command, night: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send on Windows")
-def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
-    service: Sandbox, night: str
-) -> None:
+def test_second_ctrl_c_ends_at_once(service: Sandbox, night: str) -> None:
     """Exit code 130 both times; after the first one the entity in progress is done, after two nothing is."""
     service.inject(Hang(operation="query"))
     twice = start("extract", ENTITY, "--into", night, "--annual", sandbox=service)
@@ -242,21 +238,7 @@ def test_sigterm_cancels_what_is_in_progress(
         assert (again.code, "20 unchanged" in again.out) == (0, True)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
-def test_ctrl_c_stops_a_run_whose_standard_error_takes_nothing(service: Sandbox, night: str) -> None:
-    """A full disk under a log, or a reader that has gone: what is in progress is done, the rest is left."""
-    service.inject(Slow(operation="query", seconds=1))
-    arguments = (ENTITY, UNKNOWN_ID, "--into", night, "--annual", "--max-in-flight", "1")
-    with Path("/dev/full").open("w") as full:
-        process = start("extract", *arguments, sandbox=service, stderr=full)
-        _await_query(service, process)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "1 done, 0 unchanged, 0 failed, 1 left" in out
-
-
-def test_a_run_outlives_the_reader_of_its_progress(service: Sandbox, night: str) -> None:
+def test_run_outlives_reader_of_its_progress(service: Sandbox, night: str) -> None:
     """Lines without a reader are lost; files and report are not."""
     reading, writing = os.pipe()
     process = start(
@@ -286,7 +268,7 @@ def _await_query(service: Sandbox, process: "subprocess.Popen[str]") -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
-def test_a_terminal_of_80_columns_shows_a_bar(service: Sandbox, night: str) -> None:
+def test_terminal_of_80_columns_shows_bar(service: Sandbox, night: str) -> None:
     """No line is wider, a failure is above the bar, and the bar is gone at the end."""
     terminal = Terminal("extract", UNKNOWN_ID, LONG_ENTITY, "--into", night, "--annual", sandbox=service)
     assert terminal.end() == 1
@@ -297,7 +279,7 @@ def test_a_terminal_of_80_columns_shows_a_bar(service: Sandbox, night: str) -> N
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
-def test_a_used_up_allowance_is_waited_for_if_asked(service: Sandbox, night: str) -> None:
+def test_wait_outlasts_a_used_up_allowance(service: Sandbox, night: str) -> None:
     """The terminal says until when, in whole; Ctrl-C ends the wait, and the next run does what is left."""
     service.inject(Status(operation="catalogue", status=429, retry_after=5000))
     terminal = Terminal("extract", ENTITY, "--into", night, "--annual", "--wait", sandbox=service)
@@ -308,7 +290,7 @@ def test_a_used_up_allowance_is_waited_for_if_asked(service: Sandbox, night: str
     assert "1 left" in terminal.shown
 
 
-def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_lines_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """However much happens in between; a failure has its line at once."""
     failed = EntityReport(UNKNOWN_ID, "failed", failure=Failure("NotFoundError", "404", "entity"))
     course: list[dict[str, Any]] = [

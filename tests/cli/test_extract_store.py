@@ -27,7 +27,7 @@ def s3() -> "Iterator[S3]":
         yield running
 
 
-def test_an_address_is_given_in_place_of_a_folder(command: Command, s3: "S3") -> None:
+def test_url_in_place_of_a_folder(command: Command, s3: "S3") -> None:
     """The same report, whose paths are addresses; the second time nothing has changed."""
     first = command("extract", ENTITY, "--into", NIGHT, "--annual", "--json")
     assert first.code == 0
@@ -56,7 +56,7 @@ def test_a_missing_bucket_is_one_line(command: Command, s3: "S3") -> None:
         (None, "the store fails: run it again later (the store failed"),
     ],
 )
-def test_a_store_that_fails_is_one_line_with_what_to_do(
+def test_failing_store_is_one_line(
     command: Command, s3: "S3", monkeypatch: pytest.MonkeyPatch, status: int | None, advice: str
 ) -> None:
     """By the cause: credentials, or a store that fails or is away."""
@@ -73,9 +73,7 @@ def test_a_store_that_fails_is_one_line_with_what_to_do(
     assert result.line.startswith(f"asyncfin: {NIGHT} can't be used: {advice}")
 
 
-def test_another_run_on_the_prefix_is_exit_code_8(
-    command: Command, s3: "S3", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_run_on_a_prefix(command: Command, s3: "S3", monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is wrong with the command: it can be run when the other one has ended."""
     import obstore
 
@@ -95,15 +93,3 @@ def test_another_run_on_the_prefix_is_exit_code_8(
     result = command("extract", ENTITY, "--into", NIGHT, "--annual")
     assert result.code == 8
     assert "another run is at work on s3://figures/night" in result.line
-
-
-def test_a_store_without_conditional_writes_needs_leave(
-    command: Command, s3: "S3", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The refusal names the option."""
-    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
-    refused = command("extract", ENTITY, "--into", NIGHT, "--annual")
-    assert (refused.code, s3.names()) == (2, [])
-    assert "--no-lock" in refused.line
-    assert command("extract", ENTITY, "--into", NIGHT, "--annual", "--no-lock").code == 0
-    assert s3.names() == [*JOURNAL, f"night/{ENTITY}.parquet"]

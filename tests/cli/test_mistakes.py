@@ -22,6 +22,10 @@ MISTAKES = [
     ("query E --to 2023Q1", 'write "FY2023-Q1"'),
     ("query E --to 2024-13", "--to: end_month must be"),
     ("query E --from 2024 --to 2023", "--to must not be before --from: 2023 is before 2024"),
+    ("query E --to 2024-Q5", "--to must be a year, a month such as"),
+    ("query E --exact FY2024 --exact FY2024", "--exact: periods must be distinct"),
+    ("query E --trailing 12 --from 2023", "--trailing takes neither --from nor --to"),
+    ("query E --trailing 0", "--trailing must be"),
     ("query E --annual --last five", "--last: 'five' is not a whole number"),
     ("query E --annual --last 2.5", "--last: '2.5' is not a whole number"),
     ("query E --annual --last 0", "--last must be a whole number from 1"),
@@ -79,7 +83,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("line", "said"), MISTAKES, ids=[line for line, _ in MISTAKES])
-def test_a_mistake_is_one_line_that_says_what_to_write(
+def test_a_mistake_is_one_line(
     command: Command, service: Sandbox, line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 2, nothing on standard output, and no request."""
@@ -93,12 +97,12 @@ def test_a_mistake_is_one_line_that_says_what_to_write(
 
 
 @pytest.mark.parametrize("line", [line for line, _ in MISTAKES if "abc" in line])
-def test_a_token_given_as_an_argument_is_not_printed(command: Command, line: str) -> None:
+def test_token_as_argument_is_not_printed(command: Command, line: str) -> None:
     """Terminals and logs keep what is printed."""
     assert "abc" not in command(*line.split()).err
 
 
-def test_a_name_without_a_close_one_shows_what_the_file_has(command: Command, tmp_path: Path) -> None:
+def test_unknown_names_in_one_message(command: Command, tmp_path: Path) -> None:
     """AAPL resembles no name."""
     path = tmp_path / "names.csv"
     path.write_text(f"id,name,aliases\n{ENTITY},Apple,\n{RATIOS_ENTITY},NVIDIA,\n")
@@ -114,7 +118,7 @@ def test_a_name_without_a_close_one_shows_what_the_file_has(command: Command, tm
     assert "'nvidai' (close: NVIDIA) or 'xyz'" in line
 
 
-def test_a_port_in_use_is_one_line(command: Command) -> None:
+def test_port_in_use_is_one_line(command: Command) -> None:
     """Without the log of the server."""
     pytest.importorskip("uvicorn")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -124,7 +128,7 @@ def test_a_port_in_use_is_one_line(command: Command) -> None:
     assert result.line.startswith(f"asyncfin: --port {port} can't be used (Address already in use): choose")
 
 
-def test_the_explorer_listens_on_this_machine_only(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explorer_listens_on_this_machine_only(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--host` is a name that a proxy is reached by, and not an address to listen at."""
     pytest.importorskip("uvicorn")
     listened: list[object] = []

@@ -31,7 +31,7 @@ def test_a_name_stands_for_an_id(command: Command, names: str, name: str) -> Non
     assert ENTITY in result.out
 
 
-def test_every_command_takes_names_from_the_environment(
+def test_every_command_takes_names_from_environment(
     command: Command, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In arguments and in files of ids."""
@@ -69,7 +69,7 @@ def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:
         ("O-1", "an id is O- and 32 characters (id:O-1 is sent as it is)"),
     ],
 )
-def test_a_name_that_is_none_is_refused_before_a_request(
+def test_unknown_name_costs_no_request(
     command: Command, service: Sandbox, names: str, name: str, said: str
 ) -> None:
     """The line says what comes close, or which ids it could be."""
@@ -79,7 +79,7 @@ def test_a_name_that_is_none_is_refused_before_a_request(
     assert said in result.line
 
 
-def test_names_writes_a_file_that_it_reads(command: Command, tmp_path: Path) -> None:
+def test_names_writes_file_that_it_reads(command: Command, tmp_path: Path) -> None:
     """The file has the service's names and room for aliases, and each entity costs one request."""
     out = command("names", ENTITY, RATIOS_ENTITY, ENTITY).out
     assert [list(row.values()) for row in csv.DictReader(io.StringIO(out))] == [
@@ -107,7 +107,7 @@ def test_names_are_merged_into_a_file(command: Command, service: Sandbox, tmp_pa
     assert [each.name for each in tmp_path.iterdir()] == ["names.csv"]
 
 
-def test_names_that_fail_do_not_lose_the_others(command: Command, tmp_path: Path) -> None:
+def test_failed_names_keep_the_others(command: Command, tmp_path: Path) -> None:
     """The others are written, and the exit code is 1; it is that of the reason if all failed."""
     path = tmp_path / "names.csv"
     result = command("names", UNKNOWN_ID, ENTITY, "--into", str(path))
@@ -131,16 +131,6 @@ def test_names_needs_no_file_of_names(
     assert command("catalogue", "--publication", "example [ag]").code == 0
 
 
-@pytest.mark.parametrize("content", ["", "\n", "\ufeff"])
-def test_an_empty_file_contains_no_names(command: Command, tmp_path: Path, content: str) -> None:
-    """`> names.csv` makes one before the command begins."""
-    path = tmp_path / "names.csv"
-    path.write_text(content)
-    assert command("catalogue", "--publication", ENTITY, "--names", str(path)).code == 0
-    result = command("catalogue", "--publication", "Example", "--names", str(path))
-    assert (result.code, "no entity has the name 'Example'" in result.line) == (2, True)
-
-
 def test_an_empty_variable_counts_as_unset(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each that the command line reads."""
     for name in ("NAMES", "CACHE", "BUCKET", "ACCOUNT"):
@@ -149,9 +139,7 @@ def test_an_empty_variable_counts_as_unset(command: Command, monkeypatch: pytest
     assert command("query", ENTITY, "--metric", "Debt").code == 0
 
 
-def test_a_word_is_sent_only_if_it_is_meant_as_an_id(
-    command: Command, service: Sandbox, tmp_path: Path
-) -> None:
+def test_word_needs_prefix_as_id(command: Command, service: Sandbox, tmp_path: Path) -> None:
     """`id:WORD`, or a line of a file of ids; a mistyped name costs no request."""
     before = len(service.log)
     assert command("catalogue", "--publication", "Aple").code == 2
@@ -165,28 +153,7 @@ def test_a_word_is_sent_only_if_it_is_meant_as_an_id(
     assert command("names", "--ids", str(ids)).out.endswith(f"{ENTITY},Example [AG],\r\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("catalogue", "--publication", "Example", "--names"), "--names"),
-        (("names", ENTITY, "--into"), "--into"),
-        (("names", "--ids"), "--ids"),
-    ],
-)
-def test_a_quote_without_its_end_is_one_line(
-    command: Command, service: Sandbox, tmp_path: Path, arguments: tuple[str, ...], named: str
-) -> None:
-    """All that follows is one field then, longer than the reader takes."""
-    path, before = tmp_path / "names.csv", len(service.log)
-    path.write_text(f'id,name\n{ENTITY},"Example\n' + f"{UNKNOWN_ID},Nobody\n" * 4_000)
-    result = command(*arguments, str(path))
-    assert result.code == 2
-    assert result.line.startswith(f"asyncfin: {named}")
-    assert f"{path} can't be read (it is not a CSV file): give a" in result.line
-    assert len(service.log) == before
-
-
-def test_mistyped_name_in_file_costs_no_request(command: Command, service: Sandbox, tmp_path: Path) -> None:
+def test_mistyped_line_costs_no_request(command: Command, service: Sandbox, tmp_path: Path) -> None:
     """As on the command line: with names at hand, a line is an id or one of them."""
     ids, names, before = tmp_path / "ids.txt", tmp_path / "names.csv", len(service.log)
     ids.write_text("Exampel\n")

@@ -31,7 +31,7 @@ def table_rows(out: str) -> list[list[str]]:
     ]
 
 
-def test_the_table_tells_a_gap_from_zero(command: Command) -> None:
+def test_table_tells_gap_from_zero(command: Command) -> None:
     """Periods are columns, oldest left; a period without a value is a dot, a reported zero is 0."""
     rows = table_rows(command("query", ENTITY, "--metric", "Debt", "--annual").out)
     assert rows == [
@@ -40,7 +40,7 @@ def test_the_table_tells_a_gap_from_zero(command: Command) -> None:
     ]
 
 
-def test_series_without_a_value_are_left_out_of_the_table(command: Command) -> None:
+def test_empty_series_are_left_out(command: Command) -> None:
     """Series without a value are counted in a line, not in the table or CSV; --all and JSON have them."""
     asked = ("query", ENTITY, "--group", "years", "--exact", "FY2023")
     result = command(*asked)
@@ -60,7 +60,7 @@ WHY = (
 )
 
 
-def test_an_answer_without_any_value_says_why(command: Command) -> None:
+def test_answer_without_any_value_says_why(command: Command) -> None:
     """Which periods were asked for, and what there is; with CSV and JSON, on standard error."""
     asked = ("query", ENTITY, "--metric", "Debt", "--exact", "FY2023")
     table = command(*asked)
@@ -71,15 +71,7 @@ def test_an_answer_without_any_value_says_why(command: Command) -> None:
         assert command(*asked, option).line == f"asyncfin: Example [AG]: {WHY}"
 
 
-@pytest.mark.parametrize("output", [["--json"], ["--csv"], ["--explain"], ["--plot", "unused.png"]])
-def test_a_unit_is_refused_where_no_table_is_printed(command: Command, output: list[str]) -> None:
-    """Numbers that go on to a program are never divided."""
-    result = command("query", ENTITY, "--unit", "billions", *output)
-    assert (result.code, result.out) == (2, "")
-    assert f"--unit is for the table, and {output[0]} prints none" in result.line
-
-
-def test_of_many_periods_that_were_not_named_the_latest_are_shown(command: Command) -> None:
+def test_latest_of_unnamed_periods_are_shown(command: Command) -> None:
     """A line says how many are not shown and how to see them."""
     out = command("query", LONG_ENTITY).out
     assert table_rows(out)[0] == ["series", *(f"FY{year}" for year in range(2013, 2025))]
@@ -96,14 +88,14 @@ def test_of_many_periods_that_were_not_named_the_latest_are_shown(command: Comma
 
 
 @pytest.mark.parametrize("options", [["--annual"], ["--from", "2010"], ["--from", "0500"]])
-def test_periods_that_were_named_are_all_shown(command: Command, options: list[str]) -> None:
+def test_named_periods_are_all_shown(command: Command, options: list[str]) -> None:
     """Periods that were named are all shown, in as many tables as it takes."""
     out = command("query", LONG_ENTITY, *options).out
     assert len(table_rows(out)[0]) == 16
     assert " are shown" not in out
 
 
-def test_the_json_is_the_answer_of_the_service_in_whole(command: Command, service: Sandbox) -> None:
+def test_json_is_the_service_response(command: Command, service: Sandbox) -> None:
     """The JSON has the fields of spec 2.4 with null for gaps, the question, and the requests spent."""
     document = json.loads(command("query", ENTITY, "--group", "years", "--annual", "--json").out)
     assert document["dataset_id"] == "00000000-0000-4000-8000-000000000001"
@@ -121,7 +113,7 @@ def test_the_json_is_the_answer_of_the_service_in_whole(command: Command, servic
     assert document["requests"] == 2
 
 
-def test_restated_values_are_asked_for_as_such(command: Command) -> None:
+def test_restated_values_are_requested(command: Command) -> None:
     """With --restated the latest restated value takes the place of the original one."""
     out = command("query", ENTITY, "--metric", "Revenue", "--exact", "FY2022", "--csv", "--restated").out
     assert out.splitlines()[1].endswith(",1150")
@@ -145,7 +137,7 @@ def test_restated_values_are_asked_for_as_such(command: Command) -> None:
         (["--trailing", "12"], {"mode": "fiscal_range", "from": (2022, 12), "to": (2024, 12)}),
     ],
 )  # fmt: skip
-def test_each_way_to_name_periods_reaches_the_service(
+def test_period_options_reach_the_service(
     command: Command, service: Sandbox, options: list[str], periods: dict[str, Any]
 ) -> None:
     """The period options become the period selection of spec 4.3."""
@@ -187,7 +179,7 @@ def test_each_selection_option_narrows_the_series(
     assert {series["series_id"] for series in json.loads(result.out)["series"]} == series_ids
 
 
-def test_too_much_for_a_plot_says_how_to_narrow_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crowded_plot_names_options(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line names options, and no methods."""
     pytest.importorskip("matplotlib")
     monkeypatch.setattr("asyncfin.table.chart.MOST_LINES", 2)
@@ -203,7 +195,7 @@ def test_too_much_for_a_plot_says_how_to_narrow_it(command: Command, monkeypatch
         ("sales", "must end in one of ."),
     ],
 )
-def test_a_picture_that_cannot_be_written_is_refused_before_any_request(
+def test_unwritable_picture_costs_no_request(
     command: Command, service: Sandbox, tmp_path: Path, name: str, said: str
 ) -> None:
     """A missing folder, a folder, and a suffix that names no format."""
@@ -214,27 +206,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_any_request(
     assert said in result.line
 
 
-@pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".SVG", b"<?xml")])
-def test_the_format_of_a_picture_follows_the_suffix(
-    command: Command, tmp_path: Path, suffix: str, begins: bytes
-) -> None:
-    """In whatever case it is written."""
-    pytest.importorskip("matplotlib")
-    path = tmp_path / f"sales{suffix}"
-    assert command("query", ENTITY, "--metric", "Debt", "--plot", str(path)).code == 0
-    assert path.read_bytes().startswith(begins)
-
-
-def test_a_picture_of_nothing_is_an_error_and_no_file(command: Command, tmp_path: Path) -> None:
-    """Empty axes would look like an answer."""
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "nothing.png"
-    result = command("query", ENTITY, "--metric", "Debt", "--exact", "FY2023", "--plot", str(path))
-    assert (result.code, path.exists()) == (2, False)
-    assert "nothing to draw" in result.line
-
-
-def test_several_entities_are_one_object_in_json(command: Command) -> None:
+def test_comparison_is_one_json_object(command: Command) -> None:
     """Each document is that of the entity alone, the spent requests included; what failed is next to them."""
     both = json.loads(command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--json").out)
     alone = [
@@ -249,7 +221,7 @@ def test_several_entities_are_one_object_in_json(command: Command) -> None:
     }
 
 
-def test_several_entities_answer_with_what_each_has(command: Command) -> None:
+def test_comparison_has_what_each_has(command: Command) -> None:
     """A company without any of the ids is a line on standard error; an id that none has is an error."""
     asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Debt", "--annual")
     result = command(*asked)
@@ -264,9 +236,7 @@ def test_several_entities_answer_with_what_each_has(command: Command) -> None:
 
 @pytest.mark.parametrize("periods", [["--annual"], ["--trailing", "24"], []])
 @pytest.mark.parametrize("form", [[], ["--csv"], ["--json"], ["--explain"]])
-def test_the_others_are_printed_if_one_entity_fails(
-    command: Command, form: list[str], periods: list[str]
-) -> None:
+def test_failed_entity_leaves_the_others(command: Command, form: list[str], periods: list[str]) -> None:
     """Its error is a line, and the exit code is 1."""
     result = command("query", ENTITY, UNKNOWN_ID, RATIOS_ENTITY, "--metric", "Revenue", *form, *periods)
     assert result.code == 1
@@ -278,19 +248,7 @@ def test_the_others_are_printed_if_one_entity_fails(
     assert last.startswith("asyncfin: 1 of 3 entities failed")
 
 
-def test_several_entities_that_all_fail_keep_the_exit_code_of_the_reason(command: Command) -> None:
-    """Nothing is printed."""
-    other = "O-" + "e" * 32
-    result = command("query", UNKNOWN_ID, other, "--annual")
-    assert (result.code, result.out) == (4, "")
-    assert UNKNOWN_ID in result.line
-    json_form = command("query", UNKNOWN_ID, other, "--json")
-    assert (json_form.code, json_form.out) == (4, "")
-
-
-def test_a_refused_token_is_one_line_for_several_entities(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejected_token_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would fail every entity."""
     monkeypatch.setenv("ASYNCFIN_TOKEN", "wrong")
     for periods in ([], ["--annual"]):
@@ -299,7 +257,7 @@ def test_a_refused_token_is_one_line_for_several_entities(
         assert "ASYNCFIN_TOKEN" in result.line
 
 
-def test_an_entity_with_nothing_of_the_question_is_named(command: Command) -> None:
+def test_entity_without_the_query_is_named(command: Command) -> None:
     """It is not a failure; if all have nothing, it is exit code 2."""
     asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Earnings")
     result = command(*asked)
@@ -313,14 +271,6 @@ def test_an_entity_with_nothing_of_the_question_is_named(command: Command) -> No
         assert (nothing.code, nothing.out) == (2, "")
 
 
-def test_an_id_that_no_entity_has_is_an_error_after_the_table(command: Command) -> None:
-    """As for a single entity; what the others have is printed."""
-    result = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--metric", "Revenu", "--csv")
-    assert result.code == 2
-    assert ENTITY in result.out
-    assert "has no metric 'Revenu' (close: Revenue)" in result.err.splitlines()[-1]
-
-
 def test_explain_says_what_planning_has_spent(command: Command) -> None:
     """For one entity and for several."""
     assert command("query", ENTITY, "--explain").out.endswith("planning has spent 1 request\n")
@@ -329,7 +279,7 @@ def test_explain_says_what_planning_has_spent(command: Command) -> None:
     assert several.code == 0
 
 
-def test_the_last_twelve_months_of_each_line_are_printed(command: Command) -> None:
+def test_last_twelve_months_are_printed(command: Command) -> None:
     """The latest end with what it is made of, or why there is none; files have all rows."""
     result = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--ttm")
     assert result.code == 0
@@ -356,7 +306,7 @@ def test_the_last_twelve_months_of_each_line_are_printed(command: Command) -> No
     assert " 700 " in unit
 
 
-def test_the_latest_values_have_their_own_periods(command: Command) -> None:
+def test_latest_values_have_their_own_periods(command: Command) -> None:
     """All years are queried; the last one of each series is a line, in every form."""
     asked = ("query", LONG_ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--latest", "1")
     result = command(*asked)

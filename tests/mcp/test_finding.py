@@ -1,6 +1,5 @@
 """Which series the tools find for words, and in which order."""
 
-import json
 import re
 
 import pytest
@@ -52,24 +51,6 @@ async def test_other_words_are_noted(sandbox: Sandbox) -> None:
         ]
         (note,) = await notes("depreciation")
         assert re.search(r"; \S+ @ \S+ has it in its description$", note)
-
-
-async def test_company_has_both_names(sandbox: Sandbox) -> None:
-    """The service's own name is another one, which is found in results."""
-    entity_id = sandbox.entities[0]
-    async with assistant(sandbox, offered={entity_id: "Fruit", sandbox.entities[1]: ""}) as call:
-        for name in ("Fruit", "fruit", entity_id):
-            found = await call("find_series", entities=[name], words="revenue")
-            assert not found.is_error, name
-        title = text_of(found).splitlines()[0]
-        own = json.loads(title[title.index('"') : title.rindex('"') + 1])
-        assert own.casefold() != "fruit"
-        assert not (await call("find_series", entities=[own], words="revenue")).is_error
-        await call("find_series", entities=[sandbox.entities[1]], words="revenue")
-        lines = text_of(await call("list_entities")).splitlines()
-    assert lines[1] == f"{entity_id}\tFruit"
-    # One that was offered by its id alone has the service's name, once that is known.
-    assert lines[2].startswith(f"{sandbox.entities[1]}\tNVIDIA")
 
 
 async def test_ended_series_rank_behind() -> None:

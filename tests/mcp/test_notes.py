@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.mcp.assistant import NAMES, assistant, mcp, rows_of, text_of
 from tests.services.altering import altered
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 async def test_missing_and_restated_values_are_noted(sandbox: Sandbox) -> None:
@@ -36,19 +34,6 @@ async def test_missing_and_restated_values_are_noted(sandbox: Sandbox) -> None:
     assert "FY2020" in "".join(late.structured_content["notes"])
     assert "values for other durations only: 12 months" in text_of(never)
     assert "has values in: FY2012 to FY2025" in text_of(never)
-
-
-async def test_unlisted_labels_are_named(sandbox: Sandbox) -> None:
-    """Without a note a year that was asked for would be missing in silence."""
-    async with assistant(sandbox, max_age=60) as call:
-        answer = await call(
-            "query", entities=["Apple", "NVIDIA"], series=["Revenue"], periods="FY2025, FY2026, FY2031"
-        )
-        words = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"], periods="last 5 years")
-    text = text_of(answer)
-    assert 'company "Apple" does not have the periods FY2026, FY2031' in text
-    assert 'company "NVIDIA" does not have the periods FY2031' in text
-    assert "does not have the periods" not in text_of(words)
 
 
 async def test_company_without_a_series(sandbox: Sandbox) -> None:
@@ -128,46 +113,6 @@ async def test_differing_descriptions_are_noted() -> None:
     assert '"In JPY."' in text_of(answer)
 
 
-async def test_long_notes_leave_room_for_rows() -> None:
-    """Forty notes of 600 characters would exceed a result; those that are omitted are counted."""
-    ids = [f"O-{number:032}" for number in range(5)]
-    metrics = [f"M{number}" for number in range(60)]
-    files = [dataset({(metric, "all"): {"FY2024": 5} for metric in metrics}, entity_id=each) for each in ids]
-    for number, file in enumerate(files):
-        for series in file["publications"][0]["groups"][0]["series"]:
-            series["description"] = f"{number} of what was sold. " + "Sales. " * 100 + "In USD."
-    async with (
-        Sandbox(*map(load, files)) as sandbox,
-        assistant(sandbox, offered=ids, max_requests=50) as call,
-    ):
-        answer = await call("query", entities=ids, series=metrics, periods="FY2024")
-    assert len(text_of(answer)) <= MAX_CHARACTERS
-    assert len(json.dumps(answer.structured_content, ensure_ascii=False)) <= MAX_CHARACTERS
-    assert rows_of(answer)
-    omitted, *notes, last = answer.structured_content["notes"]
-    assert text_of(answer).splitlines()[-len(notes) - 2 :] == [omitted, *notes, last]
-    assert "lines are omitted" in omitted
-    assert all(len(each) == 600 for each in notes)
-    assert last == f"at least {len(metrics) - len(notes)} more notes: name fewer companies or series"
-
-
-async def test_many_periods_fit_as_text() -> None:
-    """Empty cells are in its lines, and not in its structured content."""
-    labels = tuple(f"FY{year}-Q{quarter}" for year in range(1925, 2025) for quarter in range(1, 5))
-    data = dataset({(f"M{number}", "all"): {"FY2024-Q4": 1} for number in range(60)}, periods=labels)
-    async with Sandbox(load(data)) as sandbox, assistant(sandbox) as call:
-        metrics = [f"M{number}" for number in range(60)]
-        answer = await call("query", entities=sandbox.entities, series=metrics, periods="all periods")
-    lines = text_of(answer).splitlines()
-    table = [line.split("\t") for line in lines if line.count("\t") > 100]
-    assert {len(cells) for cells in table} == {4 + len(labels)}
-    assert len(text_of(answer)) <= MAX_CHARACTERS
-    assert len(rows_of(answer)) == len(table) - 1 < 60
-    notes = answer.structured_content["notes"]
-    assert lines[-len(notes) :] == notes
-    assert "lines are omitted" in notes[0]
-
-
 async def test_companies_are_found_by_name(sandbox: Sandbox) -> None:
     """An operator may offer thousands: the result says how to request those that it omits."""
     many = {f"O-{number:032}": f"Company {number}" for number in range(1000)}
@@ -196,18 +141,3 @@ async def test_results_fit(sandbox: Sandbox) -> None:
     for result in (answer, overview):
         assert len(text_of(result)) <= MAX_CHARACTERS
         assert len(json.dumps(result.structured_content, ensure_ascii=False)) <= MAX_CHARACTERS
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
-async def test_results_of_a_real_company_fit() -> None:
-    """Thousands of series fit into 20,000 characters."""
-    file = max(DATA.glob("*.json.gz"), key=lambda each: each.stat().st_size)
-    async with Sandbox(load(file)) as real, assistant(real, max_requests=100, max_age=600) as call:
-        for words in ("", "a", "revenue"):
-            found = await call("find_series", entities=real.entities, words=words)
-            assert not found.is_error
-            assert len(text_of(found)) <= MAX_CHARACTERS
-        names = [row["series"] for row in found.structured_content["series"]]
-        answer = await call("query", entities=real.entities, series=names, periods="all periods")
-    assert not answer.is_error
-    assert len(text_of(answer)) <= MAX_CHARACTERS

@@ -64,31 +64,6 @@ async def test_ended_allowance_is_an_error(sandbox: Sandbox, tool: str, faults: 
     assert result.structured_content["resume_at"]
 
 
-async def test_unsent_requests_do_not_count(
-    sandbox: Sandbox,
-) -> None:
-    """Otherwise the error would be the limit, and the advice to call again."""
-    async with assistant(sandbox, max_requests=2) as call:
-        sandbox.inject(used_up("catalogue", 1))
-        found = await call("find_series", entities=["Apple", "NVIDIA", "Alphabet"], words="revenue")
-    assert len(sandbox.log) == 1
-    assert found.structured_content["error"] == "AllowanceExhaustedError"
-
-
-async def test_cost_beyond_the_limit_is_noted() -> None:
-    """The query itself would be refused."""
-    async with (
-        Sandbox(generate(2, series=300, publications=1)) as sandbox,
-        Client(sandbox.base_url, sandbox.token, max_age=600) as client,
-    ):
-        metrics = sorted((await client.catalogue(sandbox.entities[0])).by_metric)
-        async with mcp.Client(server(client, sandbox.entities, max_requests=1)) as session:
-            arguments = {"entities": sandbox.entities, "series": metrics, "periods": "all periods"}
-            cost = await session.call_tool("plan_cost", arguments)
-    assert cost.structured_content["requests"] > 1
-    assert "query would be refused: a call may send 1 request" in text_of(cost)
-
-
 async def test_failing_service_is_left_alone(sandbox: Sandbox) -> None:
     """The result says since when, and nothing is sent for it."""
     async with assistant(sandbox, retry=Retry(attempts=1)) as call:
@@ -113,16 +88,6 @@ async def test_catalogues_go_on_in_next_call(sandbox: Sandbox) -> None:
     assert "Call again" in first.structured_content["do"]
     assert second.structured_content["series"][0]["metric"] == "Revenue"
     assert [served.operation for served in sandbox.log] == ["catalogue"] * len(sandbox.log)
-
-
-async def test_calls_at_once_count_apart(sandbox: Sandbox) -> None:
-    """Each call counts its own requests, although both use one client."""
-    async with assistant(sandbox, max_requests=3, max_age=600) as call:
-        answers = await asyncio.gather(
-            call("find_series", entities=["Apple"], words="revenue"),
-            call("find_series", entities=["NVIDIA", "Alphabet"], words="revenue"),
-        )
-    assert not any(answer.is_error for answer in answers)
 
 
 @pytest.mark.parametrize("over", [0, 1])
@@ -171,17 +136,6 @@ async def test_failures_have_advice(sandbox: Sandbox, fault: Status, error: str,
     assert (facts["resume_at"] is not None) == wait
 
 
-async def test_rejected_token_is_not_shown(sandbox: Sandbox) -> None:
-    """The error names the refusal, not the token."""
-    async with (
-        Client(sandbox.base_url, "a-wrong-token") as client,
-        mcp.Client(server(client, sandbox.entities)) as session,
-    ):
-        result = await session.call_tool("find_series", {"entities": sandbox.entities[0]})
-    assert result.structured_content["error"] == "AuthenticationError"
-    assert "a-wrong-token" not in str(result)
-
-
 async def test_progress_is_reported_for_catalogues(sandbox: Sandbox) -> None:
     """Each catalogue of a call is a step."""
     steps: list[float] = []
@@ -196,3 +150,24 @@ async def test_progress_is_reported_for_catalogues(sandbox: Sandbox) -> None:
         arguments = {"entities": sandbox.entities[:2]}
         await session.call_tool("find_series", arguments, progress_callback=report)
         assert steps == [3, len(sandbox.log)]
+
+
+async def test_calls_at_once_count_apart(sandbox: Sandbox) -> None:
+    """Each call counts its own requests, although both use one client."""
+    async with assistant(sandbox, max_requests=3, max_age=600) as call:
+        answers = await asyncio.gather(
+            call("find_series", entities=["Apple"], words="revenue"),
+            call("find_series", entities=["NVIDIA", "Alphabet"], words="revenue"),
+        )
+    assert not any(answer.is_error for answer in answers)
+
+
+async def test_rejected_token_is_not_shown(sandbox: Sandbox) -> None:
+    """The error names the refusal, not the token."""
+    async with (
+        Client(sandbox.base_url, "a-wrong-token") as client,
+        mcp.Client(server(client, sandbox.entities)) as session,
+    ):
+        result = await session.call_tool("find_series", {"entities": sandbox.entities[0]})
+    assert result.structured_content["error"] == "AuthenticationError"
+    assert "a-wrong-token" not in str(result)

@@ -65,13 +65,6 @@ def test_failing_service_is_a_503(error: errors.AsyncfinError) -> None:
     assert text == "the data service is not available at the moment; come back in 30 seconds"
 
 
-def test_unavailable_bucket_is_a_503() -> None:
-    """It is not the visitors' doing."""
-    answer = http_error(errors.BucketUnavailableError("the bucket is away"))
-    assert answer.text == "the figures can't be requested at the moment; come back in 5 seconds"
-    assert answer.headers == {"Retry-After": "5"}
-
-
 @pytest.mark.parametrize("error", [ValueError("a defect"), KeyboardInterrupt(), ClientGoneError()])
 def test_other_errors_are_raised_again(error: BaseException) -> None:
     """A defect of the backend is not hidden behind a status."""

@@ -193,41 +193,6 @@ async def test_long_read_can_be_cancelled(sandbox: Sandbox, explored: Any, tab: 
     assert await tab.inner_text("#busy") == ""
 
 
-async def test_lost_response_is_shown(explored: Any, tab: Any) -> None:
-    """The question can be asked again."""
-    base_url, _, entities = explored
-    await choose(tab, base_url, entities[0], "revenue annual", 1)
-    await tab.route("**/answer", lambda route: route.abort())
-    await tab.click("#ask")
-    await tab.wait_for_selector("#busy:has-text('The page got no response')")
-    await tab.unroute("**/answer")
-    await tab.click("#ask")
-    await tab.wait_for_selector(".scroll tbody td")
-
-
-async def test_scale_and_pictures_by_keyboard(explored: Any, tab: Any) -> None:
-    """The scale of the chart changes, and the picture is the chart with what is around it."""
-    base_url, _, entities = explored
-    await compared(tab, base_url, entities)
-    await tab.focus("[name=scale]")
-    await tab.keyboard.press("ArrowDown")
-    await holds(tab, "document.querySelector('.chart')?.plot?.scales.y.distr === 3")
-    assert await tab.inner_text(".viewed") == "logarithmic scale"
-    await tab.focus(".picture")
-    await tab.keyboard.press("Enter")
-    await tab.wait_for_selector(".picture:has-text('Copied')")
-    # Where the clipboard is refused, it is downloaded.
-    await tab.evaluate("() => { navigator.clipboard.write = () => Promise.reject(); }")
-    async with tab.expect_download() as download:
-        await tab.keyboard.press("Enter")
-    received = await download.value
-    assert received.suggested_filename == "Apple-and-2-more-Revenue.png"
-    picture = (await received.path()).read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    width = await tab.evaluate("document.querySelector('.chart canvas').width")
-    assert int.from_bytes(picture[16:20]) == width
-
-
 async def test_small_screen_cuts_no_number(explored: Any, tab: Any) -> None:
     """At 360 pixels nothing is wider than the page, the chart fits, and each number is beside its period."""
     base_url, _, entities = explored
@@ -312,25 +277,6 @@ async def viewed(tab: Any, **fields: str) -> None:
         await tab.wait_for_selector(".chart canvas")
 
 
-async def test_units_are_the_servers(explored: Any, tab: Any) -> None:
-    """Another unit costs no request; the URL has it."""
-    base_url, client, entities = explored
-    await compared(tab, base_url, entities[:1])
-    values = await cells(tab)
-    select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
-    panel = await client.query(entities[0], select, Annual(last=4))
-    sent = client.stats().requests
-    await viewed(tab, unit="millions")
-    (row,) = panel.rows(unit="millions")
-    assert (await cells(tab))[0] == list(row.texts.values())
-    assert await tab.inner_text(".legend .value") == f"FY2025: {row.texts[panel.periods[-1]]}"
-    assert await tab.inner_text(".viewed") == "in millions"
-    assert "unit=millions" in tab.url
-    await viewed(tab, unit="")
-    assert await cells(tab) == values
-    assert client.stats().requests == sent
-
-
 async def test_reading_under_the_cursor(explored: Any, tab: Any) -> None:
     """Text and label are those of the value; where the cursor leaves, the latest ones."""
     base_url, client, entities = explored
@@ -352,27 +298,6 @@ async def test_reading_under_the_cursor(explored: Any, tab: Any) -> None:
         assert await tab.inner_text(".legend .value") == reading
     await tab.mouse.move(box["x"] - 60, box["y"] - 60)
     assert await tab.inner_text(".legend .value") == readings[-1]
-
-
-async def test_readings_do_not_move_the_page(explored: Any, tab: Any) -> None:
-    """Texts of the legend have different lengths, and a chart must stay below the cursor."""
-    base_url, _, entities = explored
-    series = "".join(f"&series={demo_id(f'{each}/quarterly')}" for each in ("Revenue", "NetIncome", "Cash"))
-    await tab.goto(f"{base_url}/company/{entities[0]}?rule=trailing&last=24{series}")
-    await tab.click("#ask")
-    await tab.wait_for_selector(".chart canvas")
-    widths = await tab.evaluate(
-        """() => {
-            const { plot } = document.querySelector(".chart");
-            const values = [...document.querySelector("figure").querySelectorAll(".legend .value")];
-            return plot.data[0].map((end) => {
-                plot.setCursor({ left: plot.valToPos(end, "x"), top: 20 });
-                return values.map((value) => value.offsetWidth).join();
-            });
-        }"""
-    )
-    assert len(widths) > 4
-    assert len(set(widths)) == 1
 
 
 async def test_cell_opens_to_its_sources(explored: Any, tab: Any) -> None:
@@ -436,51 +361,3 @@ async def test_chart_follows_the_dark_mode(explored: Any, tab: Any) -> None:
     swatch = "getComputedStyle(document.querySelector('.swatch')).backgroundColor"
     # The chart is drawn again by an event.
     await holds(tab, f"{swatch} === 'rgb(74, 168, 224)'")
-
-
-async def test_first_page_links_last_questions(explored: Any, tab: Any) -> None:
-    """They are kept in this browser; showing them spends no request."""
-    base_url, client, entities = explored
-    url = await compared(tab, base_url, entities)
-    sent = client.stats().requests
-    await tab.goto(f"{base_url}/")
-    link = tab.locator("#recent a")
-    assert await link.inner_text() == "Apple, NVIDIA, Alphabet: Revenue"
-    await link.click()
-    await tab.wait_for_selector(".chart canvas")
-    assert await tab.evaluate("location.pathname") == url.removeprefix(base_url).partition("?")[0]
-    assert client.stats().requests == sent
-
-
-async def test_wrong_question_is_shown(explored: Any, tab: Any) -> None:
-    """The sentence takes the place of the answer, and the next answer takes its place."""
-    base_url, _, entities = explored
-    await choose(tab, base_url, entities[0], "revenue annual", 1)
-    await tab.fill("[name=last]", "0")
-    await tab.click("#ask")
-    await tab.wait_for_selector("#answer [role=alert]")
-    await tab.fill("[name=last]", "3")
-    await tab.click("#ask")
-    await tab.wait_for_selector(".scroll tbody td")
-    assert await tab.locator("#answer [role=alert]").count() == 0
-
-
-async def test_view_without_a_cache_spends_once(sandbox: Sandbox, chromium: Any) -> None:
-    """A cell and a download offer a button: only a click spends."""
-    async with Client(sandbox.base_url, sandbox.token) as client, serving(client, sandbox) as base_url:
-        tab = await chromium.new_page()
-        await compared(tab, base_url, sandbox.entities[:1])
-        sent = client.stats().requests
-        async with tab.expect_response("**/answer"):
-            await tab.select_option("[name=unit]", "billions")
-        await tab.wait_for_selector(".viewed:has-text('billions')")
-        assert client.stats().requests > sent
-        sent = client.stats().requests
-        await tab.click(".scroll td")
-        await tab.wait_for_selector("#refused button")
-        assert client.stats().requests == sent
-        await tab.click("#refused button")
-        await tab.wait_for_selector("dialog[open] dl")
-        assert client.stats().requests > sent
-        assert "spent" in await tab.inner_text("#refused")
-        await tab.close()

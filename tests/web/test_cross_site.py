@@ -12,7 +12,6 @@ from asyncfin.events import RequestStarted
 from asyncfin.sandbox import Sandbox
 from asyncfin.web import explorer
 from tests.web.test_explorer import ROW
-from tests.web.test_foreign import serving
 
 QUESTION = {"series": ROW, "rule": "annual", "last": "3"}
 # Each destination that a browser names for what it fetches, but the page itself.
@@ -156,53 +155,3 @@ FOREIGN = """
 <iframe name="sink"></iframe>
 <form method="post" action="{path}/answer" target="sink"><input name="series" value="{row}"></form>
 """
-
-
-@pytest.mark.asyncio(loop_scope="session")
-async def test_another_site_takes_no_client(chromium: Any) -> None:
-    """All that it embeds, prefetches and posts arrives, from a real browser."""
-    async with (
-        Sandbox.demo() as sandbox,
-        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client,
-    ):
-        service = Service(sandbox, client)
-        own = {"Host": "127.0.0.1", "Sec-Fetch-Site": "same-origin"}
-        await service.send("POST", f"{service.path}/answer", own, FORMS["the question"])
-        service.taken, spent, arrived, statuses = 0, len(sandbox.log), set[str](), list[int]()
-        wanted = {"prefetch", "style", "image", "iframe", "object", "script", "video", "POST"}
-        all_arrived = asyncio.Event()
-
-        async def noting(scope: Any, receive: Any, send: Any) -> None:
-            async def noted(message: Any) -> None:
-                if message["type"] == "http.response.start" and scope["method"] == "POST":
-                    statuses.append(message["status"])
-                await send(message)
-
-            await service.app(scope, receive, noted)
-            if scope["type"] == "http":
-                kind = scope["query_string"].decode().rpartition("a=")[2]
-                arrived.add("POST" if scope["method"] == "POST" else kind)
-                if wanted <= arrived:
-                    all_arrived.set()
-
-        async with serving(noting) as port:
-            path = f"http://127.0.0.1:{port}{service.path}"
-            html = FOREIGN.format(url=f"{path}?{urlencode(QUESTION)}", path=path, row=ROW).encode()
-
-            async def foreign(scope: Any, receive: Any, send: Any) -> None:
-                headers = [(b"content-type", b"text/html")]
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
-                await send({"type": "http.response.body", "body": html})
-
-            async with serving(foreign, lifespan="off") as other:
-                tab = await chromium.new_page()
-                # Another host name, and so another site.
-                await tab.goto(f"http://localhost:{other}/")
-                await tab.evaluate("document.forms[0].submit()")
-                async with asyncio.timeout(30):
-                    await all_arrived.wait()
-                assert (service.taken, len(sandbox.log)) == (0, spent), arrived
-                assert statuses == [403]
-                await tab.goto(f"{path}?{urlencode(QUESTION)}")
-                assert service.taken > 0
-                await tab.close()

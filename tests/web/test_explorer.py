@@ -92,13 +92,6 @@ async def test_too_long_fields_are_rejected(
     assert said in answer.text
 
 
-async def test_selected_series_stay_selected(page: Page) -> None:
-    """A search narrows what can be chosen next, not what has been."""
-    answer = await page.post("series", search="europe", series=[demo_id("Revenue/annual")])
-    assert re.search(r'value="Revenue/annual.consolidated/company=consolidated" checked', answer.text)
-    assert answer.text.count("checked") == 1
-
-
 async def test_cost_is_shown_before_spending(page: Page) -> None:
     """After the catalogue was read, the plan needs no further request."""
     await page.post("series")
@@ -125,20 +118,6 @@ async def test_table_has_the_panels_texts(page: Page, fields: dict, periods: Ann
     assert "planned" in answer.text
 
 
-async def test_latest_of_many_periods_are_shown() -> None:
-    """A table of 130 periods has the last 120 as columns, and a note about the others."""
-    labels = [Period(1990 + at // 4, 3 * (at % 4 + 1), 3).label for at in range(130)]
-    made = dataset({("Sales", "all"): {label: at for at, label in enumerate(labels)}})
-    async with Sandbox(load(made)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        page = Page(explorer(client, sandbox.entities), client, sandbox.entities)
-        answer = await page.post("answer", series="Sales.all", rule="all")
-        panel = await client.query(sandbox.entities[0], asyncfin.Select(), asyncfin.FiscalRange())
-    (head, row) = texts(answer.text)
-    assert head[1:] == [period.label for period in panel.periods[-120:]]
-    assert row[1:] == [value.text if value else "" for value in panel.one().values[-120:]]
-    assert "10 earlier periods are not shown." in answer.text
-
-
 async def test_page_is_limited_download_is_not() -> None:
     """Notes count the rest; 13 metrics of eight scopes have 208 rows in both value versions."""
     made = dataset({(f"M{one:02}", f"s{other}"): {"FY2024": 1} for one in range(13) for other in range(8)})
@@ -159,15 +138,6 @@ async def test_page_is_limited_download_is_not() -> None:
     assert "1 more chart is not drawn: M12." in answer.text
     assert "8 more series are not shown." in answer.text
     assert len(download.text.splitlines()) == 1 + 208
-
-
-async def test_number_formats_have_separate_charts(page: Page) -> None:
-    """A tax rate next to billions of revenue would be a flat line."""
-    chosen = [demo_id("Revenue/annual"), demo_id("EffectiveTaxRate/annual"), demo_id("Cash/annual")]
-    answer = await page.post("answer", series=chosen, rule="annual", last="2")
-    charts = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
-    labels = [sorted(line["label"].partition(" /")[0] for line in chart["lines"]) for chart in charts]
-    assert sorted(labels) == [["Cash", "Revenue"], ["Effective tax rate"]]
 
 
 async def test_companies_of_one_name() -> None:
@@ -200,15 +170,6 @@ async def test_quarter_without_value_is_a_gap(page: Page) -> None:
     at = chart["ends"].index(2026 * 12 + 6)
     assert quarters[at] is None
     assert None not in (quarters[at - 1], quarters[at + 1])
-
-
-async def test_columns_of_several_durations_name_them(page: Page) -> None:
-    """A quarter, the nine months and the year that end together are next to each other."""
-    answer = await page.post("answer", series=[demo_id("Revenue/quarterly")], rule="trailing", last="12")
-    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)<br><small>([^<]*)</small>', answer.text)
-    assert {(label[-2:], months) for label, months in heads} >= {("Q3", "3 months"), ("9M", "9 months")}
-    alone = await page.post("answer", series=[demo_id("Revenue/annual")], rule="annual", last="2")
-    assert "<br><small>12 months" not in alone.text
 
 
 async def test_python_prints_the_same_texts(page: Page) -> None:
@@ -249,26 +210,6 @@ async def test_python_of_every_rule(page: Page, code: dict[str, str]) -> None:
     python = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
     compile(python, "pasted", "exec")
     assert ("value_version='latest_restated'" in python) == ("value_version" in code)
-
-
-@pytest.mark.parametrize("wrong", [{"rule": "x" * 4_000}, {"series": f"{'x' * 4_000}/annual/a=b"}])
-async def test_long_texts_are_cut_in_errors(page: Page, wrong: dict[str, str]) -> None:
-    """A form of 1 MB is no page of 1 MB."""
-    answer = await page.post("cost", **{"series": demo_id("Revenue/annual"), **wrong})
-    assert answer.status_code == 400
-    assert len(answer.text) < 1_000
-
-
-@pytest.mark.parametrize("others", [0, 1])
-async def test_python_of_both_value_versions(page: Page, others: int) -> None:
-    """Of one company and of several: the table has the rows of both."""
-    fields = {"rule": "annual", "last": "2", "value_version": "both", "with": page.entities[1 : 1 + others]}
-    answer = await page.post("answer", series=demo_id("Revenue/annual"), **fields)
-    python = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
-    compile(python, "pasted", "exec")
-    read = "client.compare(" if others else "client.query("
-    assert python.count(read) == 2
-    assert python.count("value_version='latest_restated'") == 1
 
 
 ROW = "Revenue/annual.consolidated/company=consolidated"
@@ -323,15 +264,6 @@ async def test_url_shows_cached_values(companies: int) -> None:
         assert field in warm.text
 
 
-async def test_url_shows_no_old_values() -> None:
-    """The client's `max_age` decides; nothing is requested to confirm them."""
-    async with caching(max_age=0) as page:
-        await page.post("answer", series=ROW, last="3")
-        spent = page.spent
-        assert "<table" not in (await page.http.get(url(page.entities[:1]))).text
-        assert page.spent == spent
-
-
 async def test_own_link_reads_the_catalogue(page: Page) -> None:
     """A foreign page can open a company's page, which must not request anything by itself."""
     path = f"/company/{page.entities[0]}"
@@ -382,13 +314,6 @@ async def test_versions_are_side_by_side(page: Page) -> None:
     assert "as last restated" in rows[1][0]
 
 
-async def test_descriptions_are_shown(page: Page) -> None:
-    """Only they state the unit."""
-    answer = await page.post("answer", series=ROW, rule="annual", last="2")
-    assert "Unit: USD." in answer.text.partition("<table")[0]
-    assert "Unit: USD." in texts(answer.text)[1][0]
-
-
 async def test_python_selects_by_triple(page: Page) -> None:
     """Series ids belong to one publication, so they are not in it."""
     answer = await page.post("answer", series=demo_id("Revenue/annual"), rule="annual", last="2")
@@ -397,15 +322,6 @@ async def test_python_selects_by_triple(page: Page) -> None:
     select = Select.from_json(re.search(r"from_json\(\s*'(.*)'", code)[1])  # type: ignore[index]
     (series,) = (await page.client.catalogue(page.entities[0])).select(select)
     assert series.series_id == demo_id("Revenue/annual")
-
-
-async def test_consolidated_series_are_listed_first(page: Page) -> None:
-    """Metrics that have many series go before those that have one; ids are hidden."""
-    listed = (await page.post("series")).text
-    labels = re.findall(r'name="series" value="([^"]*)"> <bdi>([^<]*)</bdi>', listed)
-    assert labels[0] == (ROW, "Revenue")
-    assert "consolidated" in labels[68][0]
-    assert "segment" not in "".join(value for value, _ in labels[:69])
 
 
 @pytest.mark.parametrize(
@@ -421,14 +337,6 @@ async def test_a_wrong_url_is_a_sentence(page: Page, query: str, said: str) -> N
     answer = await page.http.get(f"/company/{page.entities[0]}?{query}")
     assert answer.status_code == 400
     assert said in unescape(answer.text)
-
-
-async def test_url_with_another_company(page: Page) -> None:
-    """The page offers what its operator lists, in comparisons too."""
-    answer = await page.http.get(f"/company/{page.entities[0]}?with=O-{'f' * 32}")
-    assert answer.status_code == 404
-    assert (await page.post("answer", **{"with": "O-" + "f" * 32, "series": ROW})).status_code == 404
-    assert page.spent == 0
 
 
 FOREIGN: list[dict[str, str]] = [
@@ -517,14 +425,6 @@ async def test_a_slow_form_has_ten_seconds(page: Page, leaves: bool) -> None:
     await explorer(page.client, page.entities)({**scope, "http_version": "1.1"}, receive, send)
     assert sent[0]["status"] == (499 if leaves else 408)
     assert asyncio.get_running_loop().time() - began == pytest.approx(8 if leaves else 10, abs=0.1)
-    assert page.spent == 0
-
-
-@pytest.mark.parametrize("fragment", ["series", "cost", "answer"])
-async def test_foreign_picture_spends_no_request(page: Page, fragment: str) -> None:
-    """What spends is asked for with POST, which no picture sends."""
-    answer = await page.http.get(f"/company/{page.entities[0]}/{fragment}", headers=OWN)
-    assert (answer.status_code, answer.headers.get("allow")) == (405, "POST")
     assert page.spent == 0
 
 

@@ -1,8 +1,6 @@
 """The example backend under uvicorn: its forms and its errors in this process, and with several workers."""
 
 import asyncio
-import csv
-import io
 import os
 import signal
 import socket
@@ -24,7 +22,6 @@ pytest.importorskip("fastapi")
 from examples.fastapi_app import app  # noqa: E402
 from tests.web.named_workers import work  # noqa: E402
 
-pa = pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends its workers by SIGTERM")
 
 
@@ -115,28 +112,6 @@ async def supervised(sandbox: Sandbox) -> AsyncIterator[tuple[Any, asyncio.subpr
             await asyncio.wait_for(process.wait(), 60)
 
 
-async def test_each_form_holds_the_same_numbers() -> None:
-    """JSON, Arrow and CSV of one question, by path or by what the visitor accepts."""
-    async with Sandbox.demo() as sandbox, served(sandbox) as http:
-        path = f"/entities/{sandbox.entities[0]}/values"
-        asked = {"metric": "NetIncome", "years": 3}
-        document = (await http.get(f"{path}.json", params=asked)).json()
-        with pa.ipc.open_stream((await http.get(f"{path}.arrow", params=asked)).content) as reader:
-            table = reader.read_all()
-        text = (await http.get(f"{path}.csv", params=asked)).text
-        accepted = await http.get(path, params=asked, headers={"Accept": "text/csv"})
-        schema = (await http.get("/openapi.json")).json()
-    assert accepted.text == text
-    numbers = [value["number"] for series in document["series"] for value in series["values"] if value]
-    assert numbers
-    assert sorted(table["number"].to_pylist()) == sorted(map(float, numbers))
-    rows = list(csv.DictReader(io.StringIO(text)))
-    labels = [label for label in rows[0] if label.startswith("FY")]
-    assert sorted(float(row[label]) for row in rows for label in labels if row[label]) == sorted(numbers)
-    typed = schema["paths"]["/entities/{entity_id}/values"]["get"]["responses"]["200"]["content"]
-    assert typed["application/json"]["schema"] == {"$ref": "#/components/schemas/Figures"}
-
-
 async def test_health_spends_nothing() -> None:
     """Before the first question, and after it."""
     async with Sandbox.demo() as sandbox, served(sandbox) as http:
@@ -165,21 +140,6 @@ async def test_health_never_fails_on_stores(tmp_path: Path) -> None:
         assert app.state.is_ready is False
     assert lost.status_code == 503
     assert (health.status_code, ready.status_code) == (200, 204)
-
-
-async def test_errors_are_statuses_with_a_sentence() -> None:
-    """A visitor's mistake, an unknown company, and an allowance that is used up."""
-    faults = [Status(status=429, retry_after=3600, operation="query")]
-    async with Sandbox.demo(faults=faults) as sandbox, served(sandbox) as http:
-        path = "/entities/{}/values.json"
-        wrong = await http.get(path.format(sandbox.entities[0]), params={"metric": "NoSuchMetric"})
-        unknown = await http.get(path.format("O-" + "f" * 32), params={"metric": "NetIncome"})
-        used_up = await http.get(path.format(sandbox.entities[0]), params={"metric": "NetIncome"})
-        malformed = await http.get(path.format("O" * 600), params={"metric": "NetIncome"})
-    assert (wrong.status_code, unknown.status_code, malformed.status_code) == (400, 404, 404)
-    assert "NoSuchMetric" in wrong.text
-    assert used_up.status_code == 503
-    assert int(used_up.headers["retry-after"]) > 3000
 
 
 async def visited(http: Any, path: str, workers: int = 4, **params: str) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncfin import Annual, Client, FiscalRange, MemoryCache, Select
-from asyncfin.sandbox import Account, Sandbox, Status
+from asyncfin.sandbox import Sandbox, Status
 from asyncfin.web import explorer
 from tests.demo import demo_id
 from tests.web.conftest import Page
@@ -74,17 +74,6 @@ async def test_another_view_costs_nothing(cached: Page) -> None:
     assert publications(divided.text) == shown
     assert texts(divided.text)[1][1:] == ["383", "391", "416"]
     assert cached.spent == spent
-
-
-async def test_another_view_names_unread_companies(service: Sandbox, cached: Page) -> None:
-    """Or else it would show fewer companies than the question has, without a word."""
-    other = cached.entities[1]
-    service.put_account(Account("sandbox", entities=cached.entities[0]))
-    answer = await cached.post("answer", **FIELDS, **{"with": other})
-    assert f"{other}: no published dataset is available for this entity." in answer.text
-    given = {**FIELDS, "with": other, "publication": publications(answer.text)}
-    again = await cached.post("view", **given, unit="billions")
-    assert f"{other} could not be read when these values were requested." in again.text
 
 
 @pytest.mark.parametrize("fragment", ["view", "cell", "csv"])
@@ -181,9 +170,3 @@ async def test_period_outside_of_a_window(cached: Page) -> None:
         cell_period=label,
     )
     assert f"not requested: the question does not include {label}" in said.text
-
-
-async def test_company_without_the_periods_is_named(cached: Page) -> None:
-    fields = {"series": [ROW, PROFIT], "rule": "annual", "last": "1", "with": cached.entities[1]}
-    answer = await cached.post("answer", **fields)
-    assert re.search("(Apple|NVIDIA) has none of these periods", answer.text)

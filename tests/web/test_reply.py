@@ -1,6 +1,5 @@
 """Panels as HTTP responses: what a visitor gets, and what a visitor who has it already does not get."""
 
-import asyncio
 import csv
 import io
 import json
@@ -132,39 +131,6 @@ async def test_large_bodies_are_not_stored() -> None:
     )
 
 
-async def test_oldest_bodies_are_dropped() -> None:
-    """Also of panels in use; those of panels that are gone take no room."""
-    (panel,) = await panels(FiscalRange())
-    size = len((await reply(panel, accept=JSON)).body)
-    assert 30_000 < size < 64 * 1024
-    most = 16 * 1024 * 1024
-    several = [evolve(panel) for _ in range(most // size + 20)]
-    first = [(await reply(each, accept=JSON)).body for each in several]
-    again = [(await reply(each, accept=JSON)).body for each in reversed(several)][::-1]
-    assert first == again
-    kept = [one is other for one, other in zip(first, again, strict=True)]
-    assert sum(kept) * size <= most
-    begin = kept.index(True)
-    assert 20 <= begin < len(kept) // 8
-    assert all(kept[begin:])
-    del several, first, again
-    for _ in range(3):  # more than fit, if those of panels that are gone counted
-        others = [evolve(panel) for _ in range(most // size // 2)]
-        built = [(await reply(each, accept=JSON)).body for each in others]
-        assert all(
-            [(await reply(each, accept=JSON)).body is body for each, body in zip(others, built, strict=True)]
-        )
-
-
-async def test_bodies_are_built_concurrently() -> None:
-    """In threads, from one panel: all get the same bytes."""
-    dataset = generate(5, series=300, publications=1)
-    async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        panel = await client.query(dataset.entity_id, Select(), FiscalRange())
-    bodies = await asyncio.gather(*(reply(panel, accept=each) for each in [JSON, CSV, ARROW] * 8))
-    assert len({each.body for each in bodies}) == 3
-
-
 async def test_tag_depends_on_the_body(panel: Panel) -> None:
     """Format, publication, version, series, periods and unlisted series."""
     (other,) = await panels(FiscalRange())
@@ -185,26 +151,6 @@ async def test_tag_depends_on_the_body(panel: Panel) -> None:
     assert (await reply(again, accept=JSON)).headers["ETag"] == (await reply(panel, accept=JSON)).headers[
         "ETag"
     ]
-
-
-async def test_changed_publication_has_another_tag(panel: Panel) -> None:
-    """The same dataset_id with a later created_timestamp: the old tag gives no 304."""
-    later = panel.catalogue.created_timestamp + timedelta(seconds=1)
-    changed = evolve(
-        panel, grid=evolve(panel._grid, catalogue=evolve(panel.catalogue, created_timestamp=later))
-    )
-    old = (await reply(panel, accept=JSON)).headers["ETag"]
-    assert (await reply(panel, accept=JSON, if_none_match=old)).status == 304
-    assert (await reply(changed, accept=JSON, if_none_match=old)).status == 200
-
-
-async def test_tags_are_weak(panel: Panel) -> None:
-    """A panel from the cache has the tag of the panel that was requested, but not its bytes."""
-    cached = evolve(panel, requests=0)
-    first, second = await reply(panel, accept=JSON), await reply(cached, accept=JSON)
-    assert first.body != second.body
-    assert first.headers["ETag"] == second.headers["ETag"]
-    assert first.headers["ETag"].startswith('W/"')
 
 
 async def test_max_age_since_the_confirmation(panel: Panel) -> None:

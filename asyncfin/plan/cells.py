@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from functools import cache, cached_property
+from functools import cached_property
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
@@ -29,9 +29,6 @@ MAX_LINES = (MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS)
 Cell: TypeAlias = tuple[int, int]
 SeriesByCell: TypeAlias = dict[Cell, list[CatalogueSeries]]
 CountsByLine: TypeAlias = tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]
-
-# What one set of groups more must save, as a share of a page for each cell.
-_FURTHER_SET = 0.002
 
 
 class CrossProduct(NamedTuple):
@@ -70,10 +67,10 @@ class Cells:
         # In the catalogue's order, not in that of the wanted series: equal questions
         # have equal plans.
         rows = [row for metric, row in catalogue.by_metric.items() if metric in metrics]
-        path_of = {path: at for at, path in enumerate(catalogue.by_path)}
+        path_of = {path: index for index, path in enumerate(catalogue.by_path)}
         self._cell_of = {
-            series.series_id: (at, path_of[series.scopes])
-            for at, row in enumerate(rows)
+            series.series_id: (index, path_of[series.scopes])
+            for index, row in enumerate(rows)
             for series in row
         }
         self._metric_ids = [row[0].metric_id for row in rows]
@@ -136,41 +133,16 @@ class Cells:
         if metrics > MAX_METRIC_IDS or paths > MAX_SCOPE_COMBINATIONS:
             return None
         return self.cross_product(
-            [series for several in self.wanted.values() for series in several]
+            [series for cell_series in self.wanted.values() for series in cell_series]
         )
 
     def oversized_cells(self) -> list[CrossProduct]:
-        """Return the queries for the cells that have more than a page of series.
-
-        Groups are named a page at a time, or all together where following their cursor
-        takes fewer requests.
-        """
-        products: list[CrossProduct] = []
-        for cell, wanted in self.wanted.items():
-            known = self._known_to_named[cell]
-            if len(known) <= MAX_PAGE_SIZE:
-                continue
-            # A page takes groups while it has room for all series that naming them
-            # would match, wanted or not.
-            counts = Counter(series.reporting_group_id for series in known)
-            pages: list[set[str]] = []
-            room = 0
-            for group in _groups([wanted]):
-                room -= counts[group]
-                if not pages or room < 0 or len(pages[-1]) == MAX_REPORTING_GROUP_IDS:
-                    pages.append(set())
-                    room = MAX_PAGE_SIZE - counts[group]
-                pages[-1].add(group)
-            each = [
-                self.cross_product(
-                    [series for series in wanted if series.reporting_group_id in groups]
-                )
-                for groups in pages
-            ]
-            together = self.cross_product(wanted)
-            fewer = together.requests < sum(product.requests for product in each)
-            products += [together] if fewer else each
-        return products
+        """Return a query for each cell that has more than a page of series."""
+        return [
+            self.cross_product(wanted)
+            for cell, wanted in self.wanted.items()
+            if len(self._known_to_named[cell]) > MAX_PAGE_SIZE
+        ]
 
     def views(self, wanted: SeriesByCell) -> Iterator[View]:
         """Yield the views of queries that name all wanted groups, and of queries that
@@ -183,37 +155,11 @@ class Cells:
         """
         yield View(self._matched, wanted)
         if self._groups_apart:
-            for matched, some in zip(
+            for matched, cells in zip(
                 self._matched_apart, self._apart(wanted), strict=True
             ):
-                if some:
-                    yield View(matched, some)
-
-    def views_by_groups(self, wanted: SeriesByCell) -> list[View]:
-        """Return a view for each set of groups that fill pages of a few cells; none if
-        all fill one page.
-
-        A cell with more groups than half a page leaves the rest of its page empty. A
-        query that names only some groups excludes the others of its cells: 60 groups
-        are 50, two cells a page, and 10, ten cells a page.
-        """
-        sets: list[set[str]] = []
-        named: set[str] = set()
-        # The cells with the most groups first: those of others are among theirs, or
-        # begin sets of their size.
-        for several in sorted(wanted.values(), key=len, reverse=True):
-            groups = [group for group in _groups([several]) if group not in named]
-            named.update(groups)
-            for size in _sizes(len(groups)):
-                sets.append({*groups[:size]})
-                del groups[:size]
-        if len(sets) < 2:
-            return []
-        views = (
-            (_of_groups(self.known, groups), _of_groups(wanted, groups))
-            for groups in sets
-        )
-        return [View(by_line(known), some) for known, some in views]
+                if cells:
+                    yield View(matched, cells)
 
     @cached_property
     def _paths_of(self) -> Mapping[int, list[int]]:
@@ -251,15 +197,15 @@ class Cells:
     def _apart(self, cells: SeriesByCell) -> list[SeriesByCell]:
         """Return the cells of each set of groups separately."""
         set_of = {
-            group: at
-            for at, groups in enumerate(self._groups_apart)
+            group: index
+            for index, groups in enumerate(self._groups_apart)
             for group in groups
         }
         apart: list[SeriesByCell] = [{} for _ in self._groups_apart]
-        for cell, several in cells.items():
-            for series in several:
-                if (at := set_of.get(series.reporting_group_id)) is not None:
-                    apart[at].setdefault(cell, []).append(series)
+        for cell, cell_series in cells.items():
+            for series in cell_series:
+                if (index := set_of.get(series.reporting_group_id)) is not None:
+                    apart[index].setdefault(cell, []).append(series)
         return apart
 
     @cached_property
@@ -270,9 +216,9 @@ class Cells:
         # Colour the graph whose edges are shared cells: a group goes into the first set
         # without a neighbour.
         sharing: dict[str, set[str]] = {group: set() for group in self._named}
-        for several in self.known.values():
-            if len(several) > 1:
-                groups = {series.reporting_group_id for series in several}
+        for cell_series in self.known.values():
+            if len(cell_series) > 1:
+                groups = {series.reporting_group_id for series in cell_series}
                 for group in groups & sharing.keys():
                     sharing[group] |= groups - {group}
         sets: list[set[str]] = []
@@ -282,41 +228,19 @@ class Cells:
                 for s in sets
                 if len(s) < MAX_REPORTING_GROUP_IDS and not s & sharing[group]
             )
-            if (found := next(free, None)) is None:
-                sets.append(found := set())
-            found.add(group)
+            if (group_set := next(free, None)) is None:
+                sets.append(group_set := set())
+            group_set.add(group)
         return sets if len(sets) > 1 else []
 
 
-@cache
-def _sizes(count: int) -> tuple[int, ...]:
-    """Return the sizes of the sets into which that many groups of a cell are cut, the
-    largest first.
-
-    A page has room for `page // size` cells with a set of that size. The sizes are
-    those that take the least of a page in all; one set more must save something.
-    """
-    if not count:
-        return ()
-    ways = (
-        (*_sizes(count - size), size)
-        for size in range(1, min(count, MAX_REPORTING_GROUP_IDS) + 1)
-    )
-    best = min(
-        ways,
-        key=lambda sizes: sum(
-            1 / (MAX_PAGE_SIZE // size) + _FURTHER_SET for size in sizes
-        ),
-    )
-    return tuple(sorted(best, reverse=True))
-
-
 def _of_groups(cells: SeriesByCell, groups: Set[str]) -> SeriesByCell:
-    named = (
-        (cell, [series for series in several if series.reporting_group_id in groups])
-        for cell, several in cells.items()
-    )
-    return {cell: several for cell, several in named if several}
+    of_groups: SeriesByCell = {}
+    for cell, cell_series in cells.items():
+        for series in cell_series:
+            if series.reporting_group_id in groups:
+                of_groups.setdefault(cell, []).append(series)
+    return of_groups
 
 
 def by_line(cells: SeriesByCell) -> CountsByLine:
@@ -347,5 +271,5 @@ def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> in
 
 def _groups(cells: Iterable[Iterable[CatalogueSeries]]) -> dict[str, None]:
     return dict.fromkeys(
-        series.reporting_group_id for several in cells for series in several
+        series.reporting_group_id for cell_series in cells for series in cell_series
     )

@@ -106,14 +106,19 @@ def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> B
         on_paths = _matchable(
             chain.from_iterable(map(catalogue.by_path.__getitem__, paths)), groups
         )
-        taken = _add(metrics, MAX_METRIC_IDS, on_paths, _metric, uncached, room)
+        used = _add(metrics, MAX_METRIC_IDS, on_paths, _metric, uncached, room)
         of_metrics = _matchable(
             chain.from_iterable(map(catalogue.by_metric.__getitem__, metrics)), groups
         )
-        taken += _add(
-            paths, MAX_SCOPE_COMBINATIONS, of_metrics, _path, uncached, room - taken
+        used += _add(
+            paths,
+            MAX_SCOPE_COMBINATIONS,
+            of_metrics,
+            _path,
+            uncached,
+            room - used,
         )
-        grows, room = taken > 0, room - taken
+        grows, room = used > 0, room - used
         if (
             not grows
             and len(metrics) < MAX_METRIC_IDS
@@ -148,7 +153,7 @@ def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> B
 
 def _add(
     chosen: dict[L, None],
-    most: int,
+    max_lines: int,
     series: Iterable[CatalogueSeries],
     line_of: Callable[[CatalogueSeries], L],
     uncached: Collection[str],
@@ -167,14 +172,14 @@ def _add(
         line: sum(item.series_id in uncached for item in items) / len(items)
         for line, items in lines.items()
     }
-    taken = 0
+    used = 0
     # The sort keeps the catalogue's order among equals, so that equal questions have
     # equal plans.
     for line in sorted(lines, key=lambda line: -share[line]):
-        if share[line] and len(chosen) < most and taken + len(lines[line]) <= room:
+        if share[line] and len(chosen) < max_lines and used + len(lines[line]) <= room:
             chosen[line] = None
-            taken += len(lines[line])
-    return taken
+            used += len(lines[line])
+    return used
 
 
 def _matchable(

@@ -117,7 +117,7 @@ class _Growth:
         """Drop the assigned series of these cells."""
         for cell in cells:
             series = self._unassigned.get(cell, [])
-            left = [each for each in series if each.series_id not in assigned]
+            left = [item for item in series if item.series_id not in assigned]
             if len(left) == len(series):
                 continue  # the batch that was grown for this view is still valid
             self._table.assign(cell, len(series) - len(left))
@@ -192,14 +192,14 @@ class _Counts:
 
     def hubs(self, side: int) -> Generator[int, None, None]:
         """Yield the lines with the most partners left, in that order."""
-        seen: list[tuple[int, int]] = []
+        hubs_seen: list[tuple[int, int]] = []
         try:
-            while len(seen) < _HUBS_TRIED and (top := self._hub(side)) is not None:
-                seen.append(heappop(self._hubs[side]))
+            while len(hubs_seen) < _HUBS_TRIED and (top := self._hub(side)) is not None:
+                hubs_seen.append(heappop(self._hubs[side]))
                 yield top[1]
         finally:
-            for each in seen:
-                heappush(self._hubs[side], each)
+            for item in hubs_seen:
+                heappush(self._hubs[side], item)
 
 
 class _GrowingBatch:
@@ -341,8 +341,8 @@ class _GrowingBatch:
 
 def _closest(ascending: list[int], number: float) -> int:
     """Return the entry closest to a number, the larger one of two."""
-    at = bisect_left(ascending, number)
-    around = ascending[max(at - 1, 0) : at + 1]
+    index = bisect_left(ascending, number)
+    around = ascending[max(index - 1, 0) : index + 1]
     return (
         around[0]
         if len(around) == 1 or number - around[0] < around[1] - number

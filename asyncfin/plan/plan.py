@@ -4,9 +4,8 @@ fewest requests.
 A batch is a cross product of metrics, paths and groups. Each is one page, so that all
 of them can be in flight at once: dense tables are cut in `strips`, sparse ones are
 filled by `grow`, and where neither comes close to the lower bound, both are tried. Only
-a single metric and path of more than a page of series, if its groups do not take fewer
-requests a page at a time, and a question that is one query of two pages, follow a
-cursor.
+a single metric and path of more than a page of series, and a question that is one query
+of two pages, follow a cursor.
 
 Trailing months are requested as the catalogue's whole span, and the client cuts the
 window: the service would anchor it at each batch, and a foreign series can move it.
@@ -185,8 +184,8 @@ class Plan:
             rows.append(
                 tuple(map(str, (number, *counts, len(batch.home), batch.requests)))
             )
-        more = len(self.batches) - len(rows)
-        notes = [f"{more:,} more batches not shown"] if more else []
+        hidden_count = len(self.batches) - len(rows)
+        notes = [f"{hidden_count:,} more batches not shown"] if hidden_count else []
         return document(
             str(self).split("\n"), [Table(heads, rows)] if rows else [], notes
         )
@@ -262,12 +261,8 @@ def _cross_products(cells: Cells) -> list[CrossProduct]:
     bound = lower_bound(sum(map(len, cells.wanted.values())), cells.wanted) - _requests(
         oversized
     )
-    # A single batch would be the single query, which is not one page.
-    fewest = 1 if oversized else 2
-    products = [
-        *oversized,
-        *map(cells.cross_product, _homes(cells, others, bound, fewest)),
-    ]
+    homes = _find_homes(cells, others, bound)
+    products = [*oversized, *map(cells.cross_product, homes)]
     # Two pages in a row take twice as long as batches at once: worth it where it saves
     # one request of three.
     return (
@@ -275,33 +270,32 @@ def _cross_products(cells: Cells) -> list[CrossProduct]:
     )
 
 
-def _homes(
-    cells: Cells, wanted: SeriesByCell, bound: int, fewest: int
+def _find_homes(
+    cells: Cells, wanted: SeriesByCell, bound: int
 ) -> list[Sequence[CatalogueSeries]]:
-    """Return the home series of batches of a page each: the fewest of several ways,
-    until they are close.
-
-    None of them has less than `fewest`.
+    """Return the home series of batches of a page each: the fewest of the ways that are
+    tried, until they are close to the bound.
     """
     homes: list[Sequence[CatalogueSeries]] | None = None
-    few = bound + bound // _FEW
+    enough = bound + bound // _FEW
     if wanted and cells.density > _DENSE:
-        homes = strips(cells, wanted, enough=few)
-    if homes is None or len(homes) > _CLOSE * bound:
+        homes = strips(cells, wanted, enough=enough)
+    if not homes or len(homes) > _CLOSE * bound:
         # Quickly first, by the first view alone; with all views, which takes longer,
         # only if it may pay.
-        grown = grow(cells, wanted, enough=1)
-        assert grown is not None  # no limit is set
-        if len(grown) > _CLOSE * bound:
-            grown = grow(cells, wanted, enough=MAX_PAGE_SIZE, limit=len(grown)) or grown
-        homes = grown if homes is None else min(homes, grown, key=len)
-    # What is left are tables of small dense blocks, of cells with many groups, and of
-    # hubs that cross.
-    if len(homes) > max(_CLOSE * bound, fewest):
-        homes = (
-            strips(cells, wanted, enough=few, limit=len(homes), sparse=True) or homes
-        )
-    if len(homes) > max(_CLOSE * bound, fewest):
+        candidates = grow(cells, wanted, enough=1)
+        assert candidates is not None  # no limit is set
+        if len(candidates) > _CLOSE * bound:
+            candidates = (
+                grow(cells, wanted, enough=MAX_PAGE_SIZE, limit=len(candidates))
+                or candidates
+            )
+        homes = min(homes, candidates, key=len) if homes else candidates
+    # Tables of small dense blocks, and of hubs that cross.
+    if len(homes) > _CLOSE * bound:
+        limit = len(homes)
+        homes = strips(cells, wanted, enough=enough, limit=limit, sparse=True) or homes
+    if len(homes) > _CLOSE * bound:
         homes = grow(cells, wanted, enough=1, limit=len(homes) - 1, spare=1) or homes
     return homes
 

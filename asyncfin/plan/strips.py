@@ -9,7 +9,7 @@ ragged remainders: up to two fifths more requests.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from math import ceil
 from sys import maxsize
 from typing import TypeAlias
@@ -33,18 +33,14 @@ def strips(
     series.
 
     Either side is cut, over all groups at once and over sets of groups that share no
-    cell; of a `sparse` table also over sets of groups that fill pages, with lines next
-    to each other that share crossing lines. The way with the fewest batches is taken,
-    or the first with at most `enough`. None: no way has fewer than `limit`.
+    cell; of a `sparse` table with lines next to each other that share crossing lines.
+    The way with the fewest batches is taken, or the first with at most `enough`. None:
+    no way has fewer than `limit`.
     """
     views = cells.views(wanted)
-    made = chain(
-        map(list, (islice(views, 1), views)),
-        [cells.views_by_groups(wanted)] if sparse else [],
-    )
     ways = (
         (home for view in together for home in _homes(view, side, sparse))
-        for together in made
+        for together in map(list, (islice(views, 1), views))
         if together
         for side in (0, 1)
     )
@@ -104,15 +100,15 @@ def _strips(
         # and those that can't have it are not packed.
         best, chosen, pages = 0.0, 0, list[list[int]]()
         for most, width, gain, costs in sorted(
-            widths, key=lambda each: (-each[0], each[1])
+            widths, key=lambda item: (-item[0], item[1])
         ):
             if most < best:
                 break
             if most == best and width > chosen:
                 continue
-            packed = _pages(costs, max_others)
-            if (gain / len(packed), -width) > (best, -chosen):
-                best, chosen, pages = gain / len(packed), width, packed
+            packed_pages = _pages(costs, max_others)
+            if (gain / len(packed_pages), -width) > (best, -chosen):
+                best, chosen, pages = gain / len(packed_pages), width, packed_pages
         yield lines[start : start + chosen], pages
         start += chosen
 
@@ -156,19 +152,21 @@ def _pages(costs: Mapping[int, int], max_lines: int) -> list[list[int]]:
     """
     pages: list[list[int]] = []
     rooms: list[int] = []
-    at = last = 0
+    index = last = 0
     # By their costs, and lines of equal costs in order: sorting is stable.
     for line in sorted(sorted(costs), key=costs.__getitem__, reverse=True):
         cost = costs[line]
         if (
             cost != last
         ):  # a page without room for one of these costs has none for the next
-            at, last = 0, cost
-        while at < len(pages) and (rooms[at] < cost or len(pages[at]) == max_lines):
-            at += 1
-        if at == len(pages):
+            index, last = 0, cost
+        while index < len(pages) and (
+            rooms[index] < cost or len(pages[index]) == max_lines
+        ):
+            index += 1
+        if index == len(pages):
             pages.append([])
             rooms.append(MAX_PAGE_SIZE)
-        pages[at].append(line)
-        rooms[at] -= cost
+        pages[index].append(line)
+        rooms[index] -= cost
     return pages

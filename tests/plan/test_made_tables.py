@@ -45,9 +45,9 @@ def _mixed(seed: int) -> Case:
 
 
 @settings(max_examples=examples(25))
-@given(st.integers(0, 2**64).map(_mixed), st.randoms(use_true_random=False))
-def test_mixed_shapes_are_planned_exactly(case: Case, random: Random) -> None:
-    """What each batch matches is what its query selects; the order of the wanted series does not matter."""
+@given(st.integers(0, 2**64).map(_mixed))
+def test_mixed_shapes_are_planned_exactly(case: Case) -> None:
+    """What each batch matches is what its query selects."""
     made = planned_case(case, ANNUAL)
     homes = Counter(each for batch in made.batches for each in batch.home)
     assert homes == Counter(series.series_id for series in case.wanted)
@@ -57,5 +57,3 @@ def test_mixed_shapes_are_planned_exactly(case: Case, random: Random) -> None:
         assert max(len(batch.metric_ids), len(batch.scope_combinations)) <= 50
         assert len(batch.reporting_group_ids or ()) <= 50
         assert len(found) <= 100 or len(made.batches) == 1
-    shuffled = Case(case.catalogue, tuple(random.sample(case.wanted, len(case.wanted))))
-    assert planned_case(shuffled, ANNUAL).batches == made.batches

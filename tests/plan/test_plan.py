@@ -101,14 +101,6 @@ def test_groups_are_named_only_when_needed() -> None:
     assert planned(known).batches[0].reporting_group_ids is None
 
 
-def test_sixty_groups_of_one_cell_split() -> None:
-    """60 of the 120 groups of one metric and path are two batches, of 50 groups and of 10."""
-    known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(120)))
-    batches = planned(known, tuple(f"s{at}" for at in range(60))).batches
-    assert [len(batch.reporting_group_ids or ()) for batch in batches] == [50, 10]
-    assert [batch.home for batch in batches] == [batch.matched for batch in batches]
-
-
 def test_all_groups_of_one_cell_page() -> None:
     """120 groups of one metric and path are two pages of one query, but three queries that name them."""
     known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(120)))

@@ -251,11 +251,3 @@ def test_trailing_is_requested_as_all_periods(case: Case, months: int) -> None:
     made, ranged = planned(case, Trailing(months)), planned(case, FiscalRange())
     assert made.periods == Trailing(months)
     assert made.batches == ranged.batches
-
-
-@given(cases(), PERIODS, st.randoms(use_true_random=False))
-def test_order_of_series_does_not_matter(case: Case, periods: Resolved, random: Random) -> None:
-    """The same question gives the same plan."""
-    shuffled = list(case.wanted)
-    random.shuffle(shuffled)
-    assert planned(Case(case.catalogue, tuple(shuffled)), periods) == planned(case, periods)

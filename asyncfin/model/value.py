@@ -27,9 +27,9 @@ class Value(Struct, frozen=True, gc=False, kw_only=True):
     is blank.
 
     Attributes:
-        number: the value. A reported zero is 0. Whole numbers stay exact; one that a
-            float can't represent (10**400, or 1e-400, which would read as zero) is
-            refused as malformed.
+        number: the value. A reported zero is 0. Whole numbers stay exact. One that is
+            too large for a float (10**400) is rejected as malformed. One that is too
+            close to zero for a float (1e-400) is read as 0.0.
         text: the value as the service formats it.
         number_format: its display pattern, not a scale: `number` is complete as it is.
         fill_type: how it was obtained; an open set of words.

@@ -60,13 +60,18 @@ def has_responded(error: AsyncfinError | None) -> bool | None:
 
 
 class _Row(msgspec.Struct, eq=False):
-    """Failures in a row."""
+    """Failures in a row, and the single place of a request once the breaker is open."""
 
     error: AsyncfinError  # the last one
     since: datetime  # when the first one was seen
     seen_at: float  # the same as loop time
     entities: set[str | None]
     failures: int = 1
+    began: OutageBegan | None = None  # None: the breaker is closed
+    due: float | None = None  # loop time of the next request; None while one is sent
+    holder: Hashable = None  # of the place
+    entity_id: str | None = None  # of the last request that had it
+    probes: int = 0
 
 
 class Sent(msgspec.Struct, eq=False):
@@ -81,16 +86,6 @@ class Sent(msgspec.Struct, eq=False):
     has_ended: bool = False
 
 
-class _Outage(msgspec.Struct, eq=False):
-    """That the breaker is open, and the single place of a request."""
-
-    began: OutageBegan
-    due: float | None  # loop time of the next request; None while one is sent
-    holder: Hashable = None  # of the place
-    entity_id: str | None = None  # of the last request that had it
-    probes: int = 0
-
-
 class Breaker:
     """Decides for the requests of one event loop whether they are sent; announces
     outages.
@@ -103,7 +98,6 @@ class Breaker:
         self._time = self._loop.time
         self._responses = 0
         self._row: _Row | None = None
-        self._outage: _Outage | None = None
         # By the request that waits for the place; the longest waiting one is first.
         self._turns: dict[Hashable, tuple[asyncio.Future[None], str | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -111,12 +105,12 @@ class Breaker:
     @property
     def is_open(self) -> bool:
         """Whether the service fails as a whole."""
-        return self._outage is not None
+        return self._row is not None and self._row.began is not None
 
     @property
     def open_since(self) -> datetime | None:
         """When the first failure of the outage was seen, or None without an outage."""
-        return None if self._outage is None else self._outage.began.since
+        return self._row.since if self._row and self.is_open else None
 
     @property
     def failing_since(self) -> float:
@@ -126,13 +120,14 @@ class Breaker:
     @property
     def due(self) -> float | None:
         """When the next request may be sent, or None while one is under way."""
-        return None if self._outage is None else self._outage.due
+        return None if self._row is None else self._row.due
 
     def allows(self, holder: Hashable) -> bool:
         """Whether a request may be sent: any while closed, else the one with the
         place.
         """
-        return self._outage is None or self._outage.holder is holder
+        row = self._row
+        return row is None or row.began is None or row.holder is holder
 
     async def wait(self, holder: Hashable, request: Request, until: float) -> bool:
         """Wait until a request may be sent, or return False at a loop time.
@@ -156,11 +151,11 @@ class Breaker:
 
     def leave(self, holder: Hashable) -> None:
         """Free the place if the request has it; the next wait begins if it was sent."""
-        outage = self._outage
-        if outage is not None and outage.holder is holder:
-            outage.holder = None
-            if outage.due is None:
-                outage.due = self._time() + growing_wait(outage.probes)
+        row = self._row
+        if row is not None and row.holder is holder:
+            row.holder = None
+            if row.due is None:
+                row.due = self._time() + growing_wait(row.probes)
             self._serve()
 
     def _serve(self) -> None:
@@ -168,19 +163,19 @@ class Breaker:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        outage = self._outage
-        if outage is None or outage.holder is not None or outage.due is None:
+        row = self._row
+        if row is None or row.holder is not None or row.due is None:
             return
-        if self._turns and self._time() < outage.due:
-            self._timer = self._loop.call_at(outage.due, self._serve)
+        if self._turns and self._time() < row.due:
+            self._timer = self._loop.call_at(row.due, self._serve)
         elif self._turns:
             holder = next(iter(self._turns))
             for candidate, (_, entity_id) in self._turns.items():
-                if entity_id != outage.entity_id:
+                if entity_id != row.entity_id:
                     holder = candidate
                     break
-            turn, outage.entity_id = self._turns.pop(holder)
-            outage.holder = holder
+            turn, row.entity_id = self._turns.pop(holder)
+            row.holder = holder
             if not turn.done():
                 turn.set_result(None)
 
@@ -201,10 +196,11 @@ class Breaker:
 
     def send(self, holder: Hashable, request: Request) -> Sent:
         """Record that a request is sent."""
-        if self._outage is not None and self._outage.holder is holder:
-            self._outage.due = None
-            self._outage.probes += 1
-        return Sent(request, self._time(), self._row, self._responses)
+        row = self._row
+        if row is not None and row.holder is holder:
+            row.due = None
+            row.probes += 1
+        return Sent(request, self._time(), row, self._responses)
 
     def record(self, sent: Sent, error: AsyncfinError | None) -> None:
         """Record how an attempt has ended."""
@@ -240,7 +236,7 @@ class Breaker:
         row.entities.add(entity_id)
         if self.is_open or row.failures < _FAILURES or len(row.entities) < 2:
             return
-        began = OutageBegan(
+        row.began = OutageBegan(
             sent.request.operation,
             entity_id,
             next_serial(),
@@ -248,21 +244,20 @@ class Breaker:
             failures=row.failures,
             since=row.since,
         )
-        self._outage = _Outage(began, self._time() + growing_wait(0))
-        self._announce(began)
+        row.due = self._time() + growing_wait(0)
+        self._announce(row.began)
 
     def close(self, *, recovered: bool) -> None:
         """End the row of failures, and the outage that it may be."""
         row, self._row = self._row, None
-        outage, self._outage = self._outage, None
-        if row is None or outage is None:
+        if row is None or row.began is None:
             return
         turns, self._turns = self._turns, {}
         self._serve()  # stops the timer
         for turn, _ in turns.values():
             if not turn.done():
                 turn.set_result(None)
-        began = outage.began
+        began = row.began
         self._announce(
             OutageEnded(
                 began.operation,
@@ -270,7 +265,7 @@ class Breaker:
                 began.serial,
                 since=began.since,
                 seconds=self._time() - row.seen_at,
-                probes=outage.probes,
+                probes=row.probes,
                 recovered=recovered,
             )
         )

@@ -24,10 +24,19 @@ _log = logging.getLogger("asyncfin")
 
 class Announcer:
     """Calls the log and every observer with each event, in the order in which they were
-    given.
+    given; also counts what requests cost, by operation.
+
+    It needs the clock and the bucket to announce until when a request waits.
     """
 
-    def __init__(self, observers: Iterable[events.Observer] = ()) -> None:
+    def __init__(
+        self,
+        observers: Iterable[events.Observer],
+        clock: Callable[[], datetime],
+        bucket: Bucket,
+    ) -> None:
+        self.clock, self.bucket = clock, bucket
+        self.counts: defaultdict[str, events.Counts] = defaultdict(events.Counts)
         self._observers: tuple[events.Observer, ...] = (log, *observers)
         for observer in self._observers:
             checks.plain_callable("observers", observer)
@@ -108,15 +117,6 @@ _NOTICEABLE = 0.001
 _LONG = 1.0
 
 
-class Accounts(msgspec.Struct):
-    """Where the waits of a client's requests are announced and counted."""
-
-    announce: Announcer
-    counts: defaultdict[str, events.Counts]
-    clock: Callable[[], datetime]
-    bucket: Bucket
-
-
 class Wait:
     """A wait of a request, as a context manager: announced while it is long, and at its
     end.
@@ -128,11 +128,11 @@ class Wait:
     def __init__(
         self,
         request: Request,
-        accounts: Accounts,
+        announce: Announcer,
         reason: str = "",
         ends_at: Callable[[], float | None] = lambda: None,
     ) -> None:
-        self._request, self._accounts = request, accounts
+        self._request, self._announce = request, announce
         self.reason = reason
         # Gives the loop time at which it ends at the earliest, or None.
         self._ends_at = ends_at
@@ -142,7 +142,7 @@ class Wait:
         self._has_ended = False
 
     def __enter__(self) -> Self:
-        if self._accounts.announce.is_heard(logging.INFO):
+        if self._announce.is_heard(logging.INFO):
             self._timer = self._loop.call_later(_LONG, self._announce_long)
         return self
 
@@ -162,11 +162,11 @@ class Wait:
         seconds = self._loop.time() - self._began_at
         if seconds < _NOTICEABLE:
             return
-        request, accounts = self._request, self._accounts
-        accounts.counts[request.operation].waits += seconds
-        if accounts.announce.is_heard():
+        request, announce = self._request, self._announce
+        announce.counts[request.operation].waits += seconds
+        if announce.is_heard():
             reason = self.reason if self.reason in ("retry", "outage") else "turn"
-            accounts.announce(
+            announce(
                 events.Waited(request.operation, request.entity_id, reason, seconds)
             )
 
@@ -180,12 +180,12 @@ class Wait:
         # The end of a pause of the bucket is known, that of the wait in its queue is
         # not.
         if reason == "bucket":
-            ends_at = self._accounts.bucket.stats().paused_until
+            ends_at = self._announce.bucket.stats().paused_until
             reason = "bucket" if ends_at is None else "pause"
         until = (
-            None if ends_at is None else later(self._accounts.clock(), ends_at - now)
+            None if ends_at is None else later(self._announce.clock(), ends_at - now)
         )
         request = self._request
-        self._accounts.announce(
+        self._announce(
             events.Waiting(request.operation, request.entity_id, reason, seconds, until)
         )

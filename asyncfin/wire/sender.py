@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -42,7 +41,7 @@ from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import TIME_IS_UP, cancel_and_wait, finish, running_loop
 from asyncfin.wire.breaker import PATIENCE, Breaker, Sent, has_responded
 from asyncfin.wire.connection import HeaderValue
-from asyncfin.wire.observers import Accounts, Announcer, Wait
+from asyncfin.wire.observers import Announcer, Wait
 from asyncfin.wire.protocol import (
     Request,
     Response,
@@ -87,9 +86,7 @@ class Sender:
         self.retry = retry
         self.lane = lane
         self.source = random.Random()  # noqa: S311  it only spreads waits
-        self.announce = Announcer(observers)
-        self.counts: defaultdict[str, Counts] = defaultdict(Counts)
-        self.accounts = Accounts(self.announce, self.counts, transport.clock, bucket)
+        self.announce = Announcer(observers, transport.clock, bucket)
         self._shared: _Shared | None = None  # of the last event loop
 
     def _share(self) -> _Shared:
@@ -121,7 +118,8 @@ class Sender:
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
         by_operation = {
-            operation: evolve(counts) for operation, counts in self.counts.items()
+            operation: evolve(counts)
+            for operation, counts in self.announce.counts.items()
         }
         total = sum(by_operation.values(), Counts())
         shared = self._shared
@@ -331,7 +329,7 @@ class _Sending:
         elif self._began_closed:
             until += sender.retry.max_elapsed - self._elapsed
         try:
-            with Wait(self._request, sender.accounts, "outage", lambda: breaker.due):
+            with Wait(self._request, sender.announce, "outage", lambda: breaker.due):
                 has_place = await breaker.wait(self, self._request, until)
         except BaseException:  # a cancellation, or an observer has raised
             breaker.leave(self)
@@ -362,7 +360,7 @@ class _Sending:
         try:
             with (
                 error_context(request.operation, request.entity_id, self),
-                Wait(request, sender.accounts) as wait,
+                Wait(request, sender.announce) as wait,
             ):
                 # Before the slots: however few there are, all waiting requests share a
                 # call for the token.
@@ -476,7 +474,7 @@ class _Sending:
 
     def _send(self) -> Sent:
         """Count an attempt, which is sent now."""
-        count = self._sender.counts[self._request.operation]
+        count = self._sender.announce.counts[self._request.operation]
         count.requests += 1
         count.retries += self.attempts > 0
         self.attempts += 1
@@ -504,7 +502,7 @@ class _Sending:
         status, received, request_id, failure = None, 0, None, None
         if response is not None:
             status, received = response.status, len(response.body)
-            counts = sender.counts[operation]
+            counts = sender.announce.counts[operation]
             counts.refused += status == 429
             counts.received += received
         if self._identity is None:
@@ -561,7 +559,7 @@ class _Sending:
         if isinstance(error, RateLimitedError):
             return
         ends_at = self._time() + wait
-        with Wait(self._request, sender.accounts, "retry", lambda: ends_at):
+        with Wait(self._request, sender.announce, "retry", lambda: ends_at):
             await asyncio.sleep(wait)
         self._elapsed += wait
 

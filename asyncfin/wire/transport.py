@@ -77,9 +77,11 @@ class Transport:
 
     Opens its connections at the first request. Closes with its event loop (if that ends
     properly, as with `asyncio.run`) or on `aclose()`. Reopens in a later loop, but
-    never after `aclose()`. A body may have `max_body_bytes` before and after
-    decompression. For the other arguments see `Client`.
+    never after `aclose()`. For the arguments see `Client`.
     """
+
+    # What a body may have, before and after decompression.
+    max_body_bytes = 64 * 1024 * 1024
 
     def __init__(
         self,
@@ -91,7 +93,6 @@ class Transport:
         trust_env: bool = False,
         allow_http: bool = False,
         user_agent: str | None = None,
-        max_body_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.base_url = checked_base_url(
@@ -100,7 +101,6 @@ class Transport:
         self.max_in_flight = checks.positive_int("max_in_flight", max_in_flight)
         self.clock = clock
         self.timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
-        self._max_body_bytes = checks.positive_int("max_body_bytes", max_body_bytes)
         check_user_agent("user_agent", user_agent)
         own = f"asyncfin/{own_version()}"
         self._user_agent = own if user_agent is None else f"{user_agent} {own}"
@@ -159,7 +159,7 @@ class Transport:
                 if (coding := received.get("content-encoding")) and (
                     body or status < 300
                 ):
-                    body = await inflated(body, coding, self._max_body_bytes)
+                    body = await inflated(body, coding, self.max_body_bytes)
         except (aiohttp.ClientError, OSError, DroppedError, UnreadableError) as error:
             # The head of a retryable status is enough, whatever its body: a proxy's 503
             # often breaks off.
@@ -248,11 +248,11 @@ class Transport:
         # As large as the body will be, so that each piece is released once it is
         # written, and none is copied again. (Zeros take no memory until they are
         # overwritten, whatever length a header claims.)
-        body = BytesIO(bytes(min(length or 0, self._max_body_bytes)))
+        body = BytesIO(bytes(min(length or 0, self.max_body_bytes)))
         async for piece in response.content.iter_any():
             body.write(piece)
-            if body.tell() > self._max_body_bytes:
-                raise oversized(self._max_body_bytes)
+            if body.tell() > self.max_body_bytes:
+                raise oversized(self.max_body_bytes)
         body.truncate()
         if body.tell() > _INLINE_BYTES:
             # Searching megabytes for the token takes a millisecond, and eight bodies

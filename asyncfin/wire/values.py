@@ -334,15 +334,13 @@ def _read_numbers(
 
 def _out_of_range(series: Sequence[Any], rows: Iterable[int]) -> MalformedAnswerError:
     """Return the error for integers that a float cannot represent."""
-    problems: list[str] = []
-    for row in rows:
-        path = series_path(row, series[row].series_id)
-        for index, value in enumerate(series[row].values):
-            if value is not None and abs(value.number) > float_info.max:
-                problems.append(
-                    f"number is out of range @ {path}.values[{index}].number"
-                )
-    return MalformedAnswerError(problems)
+    return MalformedAnswerError(
+        "number is out of range @ "
+        f"{series_path(row, series[row].series_id)}.values[{index}].number"
+        for row in rows
+        for index, value in enumerate(series[row].values)
+        if value is not None and abs(value.number) > float_info.max
+    )
 
 
 def decode_arrays(

@@ -89,9 +89,8 @@ async def test_a_retryable_status_is_returned_whatever_its_body(status: int, ste
     assert (got.status, got.body, got.headers["retry-after"]) == (status, b"", "7")
 
 
-@pytest.mark.parametrize("name", ["max_in_flight", "max_body_bytes"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
-def test_a_count_that_is_no_positive_whole_number_is_refused_by_name(name: str, value: Any) -> None:
+def test_a_count_that_is_no_positive_whole_number_is_refused_by_name(value: Any) -> None:
     """The error names the argument and the value."""
-    with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
-        Transport("https://example.com", **{name: value})
+    with pytest.raises(SelectionError, match=f"max_in_flight .* {value!r}"):
+        Transport("https://example.com", max_in_flight=value)

@@ -26,7 +26,8 @@ async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
         answer(503, b"x" * size, **headers),
         answer(),
     ]
-    async with sending(*steps, max_body_bytes=1000) as (server, sender, events):
+    async with sending(*steps) as (server, sender, events):
+        sender.transport.max_body_bytes = 1000
         assert (await sender.send(READ)).attempts == 3
     assert server.requests[1].at - server.requests[0].at >= 30
     assert [each.status for each in of_kind(events, RequestFinished)] == [429, 503, 200]

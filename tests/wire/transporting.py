@@ -16,8 +16,11 @@ QUERY = Request("query", "POST", "/v1/entities/O-1/dataset/query", body=b'{"limi
 
 
 @asynccontextmanager
-async def connected(base_url: str, **options: Any) -> AsyncIterator[Transport]:
+async def connected(
+    base_url: str, max_body_bytes: int = 64 << 20, **options: Any
+) -> AsyncIterator[Transport]:
     transport = Transport(base_url, **options)
+    transport.max_body_bytes = max_body_bytes
     try:
         yield transport
     finally:

@@ -20,54 +20,6 @@ def nothing_spent(sandbox: Sandbox) -> Any:
 
 
 @pytest.mark.parametrize(
-    "base_url",
-    ["http://example.org", "http://10.0.0.1", "http://127.0.0.1.example.org", "http://[2001:db8::1]"],
-)
-def test_http_off_this_machine_is_refused(base_url: str) -> None:
-    """The token would travel in the clear."""
-    with pytest.raises(
-        SelectionError, match="must be https, unless the host is this machine or allow_http=True, not"
-    ) as caught:
-        Client(base_url, "token")
-    assert base_url in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "base_url",
-    [
-        "",
-        "example.org",
-        "ftp://example.org",
-        "https://",
-        "https://h?x=1",
-        "https://h#x",
-        "https://h /",
-        None,
-        5,
-    ],
-)
-def test_what_is_no_address_is_refused(base_url: Any) -> None:
-    """The error shows it."""
-    with pytest.raises(SelectionError, match="base_url must be"):
-        Client(base_url, "token")
-
-
-def test_credentials_in_address_are_rejected_unseen() -> None:
-    """Credentials in the address are a secret, so they are refused and not shown."""
-    with pytest.raises(SelectionError, match="base_url must not contain credentials") as caught:
-        Client("https://user:s3cret@example.org", "token")
-    assert "s3cret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("token", ["", "two words", "new\nline", "é", None, 5, b"bytes"])
-def test_wrong_token_is_rejected_unseen(token: Any) -> None:
-    """A header can't carry it."""
-    with pytest.raises(SelectionError, match="token") as caught:
-        Client(LOCAL, token)
-    assert str(token or "nothing") not in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"max_in_flight": 0}, "max_in_flight must be"),

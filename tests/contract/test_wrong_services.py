@@ -7,7 +7,6 @@ import pytest
 
 from asyncfin import (
     Client,
-    DatasetChangedError,
     MalformedAnswerError,
     MemoryCache,
     NotFoundError,
@@ -16,9 +15,7 @@ from asyncfin import (
 from asyncfin.wire import pages
 from tests.contract.conftest import (
     ENTITY,
-    FIRST,
     ONCE,
-    SECOND,
     catalogue_body,
     catalogue_series,
     metadata,
@@ -96,22 +93,6 @@ async def test_a_catalogue_without_end_is_refused(monkeypatch: pytest.MonkeyPatc
         assert len([page async for page in client.catalogue_pages(ENTITY)]) == 2
 
 
-@pytest.mark.parametrize("pin", [FIRST, None])
-async def test_a_silent_change_of_the_publication(pin: str | None) -> None:
-    """Between two pages, pinned or not, without any 409."""
-    changed = "the response is of publication 2222.*, not of 1111"
-    with pytest.raises(DatasetChangedError, match=changed):
-        await read_query(
-            query_body(SALES, next_cursor="a"), query_body(PROFIT, dataset_id=SECOND), expected_dataset_id=pin
-        )
-    with pytest.raises(DatasetChangedError, match=changed):
-        await read_catalogue(
-            catalogue_body(LISTED, next_cursor="a"),
-            catalogue_body(LISTED_TOO, dataset_id=SECOND),
-            expected_dataset_id=pin,
-        )
-
-
 async def test_a_page_of_another_entity() -> None:
     """In each of the three reads."""
     with pytest.raises(MalformedAnswerError, match=r"@ \$\.entity_id"):
@@ -121,21 +102,6 @@ async def test_a_page_of_another_entity() -> None:
     async with wrong_service(metadata(entity_id=OTHER)) as (client, _):
         with pytest.raises(MalformedAnswerError, match=r"@ \$\.entity_id"):
             await client.dataset(ENTITY)
-
-
-@pytest.mark.parametrize("cursors", ["AA", "ABA", "ABAB", "ABCB", "ABCDEA"])
-@pytest.mark.parametrize("prefetch", [False, True])
-async def test_a_cycle_of_cursors(cursors: str, prefetch: bool) -> None:
-    """A cycle of cursors of any length ends at the first one that comes again."""
-    first_again = next(at for at, cursor in enumerate(cursors) if cursor in cursors[:at])
-    async with wrong_service(*(query_body(next_cursor=cursor) for cursor in cursors)) as (client, server):
-        with pytest.raises(MalformedAnswerError, match=r"second time @ \$\.next_cursor"):
-            _ = [page async for page in client.query_pages(ENTITY, query(), prefetch=prefetch)]
-        assert len(server.requests) == first_again + 1
-    async with wrong_service(*(catalogue_body(next_cursor=cursor) for cursor in cursors)) as (client, server):
-        with pytest.raises(MalformedAnswerError, match=r"second time @ \$\.next_cursor"):
-            _ = [page async for page in client.catalogue_pages(ENTITY)]
-        assert len(server.requests) == first_again + 1
 
 
 async def test_a_series_twice_on_two_pages() -> None:

@@ -24,6 +24,8 @@ from tests.wire.transporting import TOKEN
         "//example.com",
         "https://",
         "https://example.com:99999",
+        "https://example.com?x=1",
+        "https://example.com#x",
         "",
     ],
 )

@@ -58,7 +58,7 @@ class Wall:
         return self.at + timedelta(seconds=asyncio.get_running_loop().time())
 
 
-async def test_grants_the_burst_at_once_and_the_rest_at_the_rate() -> None:
+async def test_burst_first_then_the_rate() -> None:
     """Sixty at 50/s with a burst of 5 take 1.1 seconds, in the order they came."""
     log = Log(TokenBucket(50, 5))
     await asyncio.gather(*await log.start(60))
@@ -91,7 +91,7 @@ async def test_refuses_impossible_settings(field: str, value: float) -> None:
         TokenBucket(**{field: value})
 
 
-async def test_interactive_goes_before_bulk_which_gets_every_tenth_grant() -> None:
+async def test_bulk_gets_every_tenth_grant() -> None:
     """Bulk that waited first is overtaken, but only nine times in a row."""
     log = Log(TokenBucket(10))
     await log.bucket.acquire()
@@ -102,7 +102,7 @@ async def test_interactive_goes_before_bulk_which_gets_every_tenth_grant() -> No
     assert [name for name in log.names if name[0] == "i"] == [f"i{n}" for n in range(20)]
 
 
-async def test_a_pause_holds_back_all_and_is_followed_by_no_burst() -> None:
+async def test_pause_holds_back_all() -> None:
     """Those who wait already are held back too; then one may go, and what was saved up is gone."""
     log = Log(TokenBucket(10, 5))
     await pause(log.bucket, 3600)
@@ -125,7 +125,7 @@ async def test_a_pause_is_only_lengthened() -> None:
     assert log.times == near(50)
 
 
-async def test_without_a_rate_requests_restart_one_by_one_at_a_growing_pace() -> None:
+async def test_unpaced_requests_restart_gradually() -> None:
     """After a pause an unpaced bucket begins slowly, then is unpaced again."""
     log = Log(TokenBucket())
     await pause(log.bucket, 60)
@@ -138,7 +138,7 @@ async def test_without_a_rate_requests_restart_one_by_one_at_a_growing_pace() ->
     assert log.bucket.stats().rate is None
 
 
-async def test_a_cancelled_waiter_spends_nothing_and_delays_no_other() -> None:
+async def test_cancelled_waiter_spends_nothing() -> None:
     """The one behind takes its place."""
     log = Log(TokenBucket(10))
     await log.bucket.acquire()
@@ -149,7 +149,7 @@ async def test_a_cancelled_waiter_spends_nothing_and_delays_no_other() -> None:
     assert log.bucket.stats().waiting == {"interactive": 0, "bulk": 0}
 
 
-async def test_a_grant_cancelled_in_the_same_turn_is_given_back() -> None:
+async def test_grant_cancelled_at_once_is_returned() -> None:
     """The next one gets it at once, and the day's budget has it back."""
     log = Log(TokenBucket(10, daily_budget=3))
     await log.bucket.acquire()
@@ -164,7 +164,7 @@ async def test_a_grant_cancelled_in_the_same_turn_is_given_back() -> None:
     assert log.bucket.stats().spent_today == log.bucket.stats().granted == 2
 
 
-async def test_a_grant_that_does_not_count_is_not_given_back_to_the_day() -> None:
+async def test_uncounted_grant_returns_no_spending() -> None:
     """A usage request that is cancelled as it is granted gives back its place in the pace only."""
     bucket = TokenBucket(10, daily_budget=30)
     for _ in range(3):
@@ -179,7 +179,7 @@ async def test_a_grant_that_does_not_count_is_not_given_back_to_the_day() -> Non
     assert (bucket.stats().granted, bucket.stats().spent_today) == (3, 3)
 
 
-async def test_a_grant_given_back_is_the_next_one_s_at_once() -> None:
+async def test_returned_grant_is_passed_on() -> None:
     """A grant given back goes to the next one at once, and is taken off the day's spending."""
     bucket = TokenBucket(1, daily_budget=10, clock=Wall(MIDNIGHT))
     log = Log(bucket)
@@ -192,7 +192,7 @@ async def test_a_grant_given_back_is_the_next_one_s_at_once() -> None:
 
 
 @pytest.mark.parametrize("rate", [None, 4.0])
-async def test_grants_given_back_in_a_pause_do_not_go_at_once_after_it(rate: float | None) -> None:
+async def test_returned_grants_wait_after_pause(rate: float | None) -> None:
     """The restart is gradual in this case too."""
     bucket, plain = TokenBucket(rate, 5), TokenBucket(rate, 5)
     times = []
@@ -209,7 +209,7 @@ async def test_grants_given_back_in_a_pause_do_not_go_at_once_after_it(rate: flo
     assert times[0] == near(*times[1])
 
 
-async def test_what_never_reached_the_service_is_taken_off_the_day_it_was_granted_on() -> None:
+async def test_unsent_requests_return_their_day() -> None:
     """What never reached the service is taken off the day of its grant, not off the next."""
     wall = Wall(MIDNIGHT - timedelta(seconds=10))
     bucket = TokenBucket(100, 10, daily_budget=10, clock=wall)
@@ -225,7 +225,7 @@ async def test_what_never_reached_the_service_is_taken_off_the_day_it_was_grante
     assert bucket.stats().spent_today == 4
 
 
-async def test_exhaustion_reaches_all_who_wait_and_all_who_come_until_it_ends() -> None:
+async def test_exhaustion_reaches_all_waiters() -> None:
     """Each gets a separate error at once; at the given time the bucket grants again."""
     log = Log(TokenBucket(1, clock=Wall(MIDNIGHT - timedelta(hours=1))))
     tasks = [*await log.start(3), *await log.start(2, lane="bulk")]
@@ -245,7 +245,7 @@ async def test_exhaustion_reaches_all_who_wait_and_all_who_come_until_it_ends() 
     assert log.bucket.stats().exhausted_until is None
 
 
-async def test_a_request_that_does_not_count_passes_an_exhausted_allowance_but_no_pause() -> None:
+async def test_uncounted_request_passes_exhaustion() -> None:
     """Usage and limits can always be asked; pace and pauses hold for them as for all."""
     log = Log(TokenBucket(10, daily_budget=1, clock=Wall(MIDNIGHT - timedelta(hours=1))))
     await log.bucket.acquire()
@@ -259,7 +259,7 @@ async def test_a_request_that_does_not_count_passes_an_exhausted_allowance_but_n
         await log.bucket.acquire()
 
 
-async def test_the_daily_budget_refuses_before_the_service_does() -> None:
+async def test_daily_budget_is_enforced() -> None:
     """Waiters without a place in the budget fail when it is used up; at midnight UTC it starts again."""
     log = Log(TokenBucket(10, daily_budget=3, clock=Wall(MIDNIGHT - timedelta(seconds=100))))
     await asyncio.gather(*await log.start(5))
@@ -273,7 +273,7 @@ async def test_the_daily_budget_refuses_before_the_service_does() -> None:
     assert log.bucket.stats().spent_today == 1
 
 
-async def test_stats_tell_what_the_bucket_is_doing() -> None:
+async def test_stats_describe_the_bucket() -> None:
     """Statistics are a frozen value of one moment."""
     bucket = TokenBucket(10, 2, daily_budget=50)
     log = Log(bucket)
@@ -288,7 +288,7 @@ async def test_stats_tell_what_the_bucket_is_doing() -> None:
     assert TokenBucket(10).stats().left_today is None
 
 
-async def test_a_refusal_pauses_but_leaves_a_given_rate_alone() -> None:
+async def test_rejection_leaves_a_set_rate() -> None:
     """Who set a rate knows it; only the pause is obeyed."""
     log = Log(TokenBucket(10))
     await log.bucket.refused(sent_at=await log.bucket.acquire(), retry_after=30)
@@ -298,7 +298,7 @@ async def test_a_refusal_pauses_but_leaves_a_given_rate_alone() -> None:
     assert (stats.rate, stats.refused) == (10, 1)
 
 
-def test_moves_to_a_new_loop_once_the_old_one_is_closed() -> None:
+def test_bucket_moves_to_next_loop() -> None:
     """What was spent and paused counts on; the old waiters are gone."""
     bucket = TokenBucket(0.1)
 
@@ -321,7 +321,7 @@ def test_moves_to_a_new_loop_once_the_old_one_is_closed() -> None:
     assert left_behind[0].cancelled()
 
 
-def test_is_a_clear_error_in_a_second_loop_while_the_first_is_open() -> None:
+def test_second_open_loop_is_an_error() -> None:
     """The first loop's waiters could not be woken from the second."""
     bucket = TokenBucket()
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as first:

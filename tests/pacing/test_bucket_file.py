@@ -101,7 +101,7 @@ async def test_inspect_creates_no_file(tmp_path: Path) -> None:
                 await bucket.inspect()
 
 
-async def test_lock_of_stopped_process_is_an_error(tmp_path: Path) -> None:
+async def test_lock_of_stopped_process_fails(tmp_path: Path) -> None:
     """After five seconds; a lock that ends before is waited for."""
     path = tmp_path / "bucket"
     async with aclosing(file_bucket(path, 1000, 9)) as bucket:

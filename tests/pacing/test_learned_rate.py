@@ -41,9 +41,7 @@ STRICT = {"token bucket, burst 1", "limit_req"}
 @pytest.mark.parametrize("latency", [0.02, 0.3])
 @pytest.mark.parametrize("limit", [1, 20])
 @pytest.mark.parametrize("kind", SERVICES)
-def test_a_sole_user_gets_most_of_an_unknown_limit(
-    kind: str, limit: int, latency: float, in_flight: int
-) -> None:
+def test_sole_user_gets_unknown_limit(kind: str, limit: int, latency: float, in_flight: int) -> None:
     """In steady state above 85 % of what is possible, with below 2 % of the requests refused."""
     client = Client(SERVICES[kind](limit), in_flight, latency, jitter=0.0 if kind in STRICT else 0.2)
     begin, end = 100 + 300 / limit, 200 + 600 / limit
@@ -54,7 +52,7 @@ def test_a_sole_user_gets_most_of_an_unknown_limit(
 
 
 @pytest.mark.parametrize("kind", ["token bucket, burst 1", "sliding window", "limit_req, burst 5"])
-def test_a_sole_user_gets_most_of_a_high_limit(kind: str) -> None:
+def test_sole_user_gets_high_limit(kind: str) -> None:
     """The same at 200 requests a second, which more than the bucket's first guess has to find."""
     client = Client(SERVICES[kind](200), in_flight=64, latency=0.1)
     simulate(client.run(80))
@@ -65,7 +63,7 @@ def test_a_sole_user_gets_most_of_a_high_limit(kind: str) -> None:
 
 @pytest.mark.parametrize("count", [60, 600])
 @pytest.mark.parametrize("window", [FixedWindow, SlidingWindow])
-def test_a_limit_per_minute_is_learned_too(window: Callable[[int, float], Service], count: int) -> None:
+def test_limit_per_minute_is_learned(window: Callable[[int, float], Service], count: int) -> None:
     """The same bounds hold where the service counts by the minute and its waits are long."""
     client = Client(window(count, 60.0), 8, 0.1, 0.1)
     simulate(client.run(1500))
@@ -77,7 +75,7 @@ def test_a_limit_per_minute_is_learned_too(window: Callable[[int, float], Servic
 @pytest.mark.parametrize("limit", [20, 50])
 @pytest.mark.parametrize("kind", sorted(SERVICES.keys() - STRICT))
 @pytest.mark.parametrize("steady", [True, False])
-def test_others_on_the_account_do_not_starve_a_client(kind: str, limit: int, steady: bool) -> None:
+def test_other_users_starve_no_client(kind: str, limit: int, steady: bool) -> None:
     """Beside others who take half and heed no refusal: a fair part of the rest, below 5 % refused.
 
     Steady others leave all the rest; random ones cause a refusal at every cluster.
@@ -109,9 +107,7 @@ def test_two_learners_share_a_limit(kind: str) -> None:
 @pytest.mark.parametrize("in_flight", [8, 64])
 @pytest.mark.parametrize("limit", [5, 20])
 @pytest.mark.parametrize("kind", SERVICES)
-def test_a_sole_user_gets_most_of_the_limit_in_the_first_minute(
-    kind: str, limit: int, in_flight: int
-) -> None:
+def test_sole_user_gets_first_minute(kind: str, limit: int, in_flight: int) -> None:
     """Above 60 %, what the search for the limit costs included."""
     client = Client(SERVICES[kind](limit), in_flight, 0.1, jitter=0.0 if kind in STRICT else 0.1)
     simulate(client.run(60))
@@ -119,7 +115,7 @@ def test_a_sole_user_gets_most_of_the_limit_in_the_first_minute(
 
 
 @pytest.mark.parametrize("kind", SERVICES)
-def test_a_limit_that_rises_tenfold_is_followed_within_two_minutes(kind: str) -> None:
+def test_tenfold_rise_is_followed(kind: str) -> None:
     """From 2 to 20 requests a second: half of it by then."""
     client = Client(Changing(SERVICES[kind](2), SERVICES[kind](20), 333), 8, 0.1)
     simulate(client.run(333 + 130))
@@ -146,7 +142,7 @@ def test_unmeasured_refusal_is_forgotten(in_flight: int, served: int, wait: int)
     assert client.bucket.stats().rate is None
 
 
-def test_limit_that_serves_one_request_is_learned() -> None:
+def test_limit_of_one_request_is_learned() -> None:
     """Refusals that follow one another measure together: one request a wait is a rate."""
     client = Client(LeakingExcess(2, 0), 8, 0.1)
     simulate(client.run(60))
@@ -163,7 +159,7 @@ async def learn(bucket: TokenBucket, *, served: int = 2, wait: float = 1) -> flo
 
 
 @pytest.mark.virtual
-async def test_the_first_refusal_sets_the_rate_from_what_got_through() -> None:
+async def test_first_rejection_sets_the_rate() -> None:
     """Of ten at once three are served, the service asks for two seconds: three in 2.5 seconds."""
     bucket = TokenBucket()
     sent = [await bucket.acquire() for _ in range(10)]

@@ -161,7 +161,7 @@ def change_ahead(seconds: float, change: Change) -> SharedState:
 
 
 @pytest.mark.parametrize("change", [Change(pause=30), Change(exhaust=30), Change()])
-def test_year_ahead_closes_nothing_for_longer_than_a_day(change: Change) -> None:
+def test_year_ahead_closes_one_day(change: Change) -> None:
     """Ends are clipped to 24 hours, and the spending becomes today's."""
     state = change_ahead(YEAR, change)
     assert state.clock_jumped
@@ -180,7 +180,7 @@ def test_hour_ahead_takes_the_level_only() -> None:
     assert [take(later) for _ in range(3)] == [True, False, False]
 
 
-def test_clock_set_back_over_midnight_renews_no_budget() -> None:
+def test_clock_set_back_renews_no_budget() -> None:
     """Back and forth over midnight, three are granted and not six."""
     parameters, numbers, granted = Parameters(None, 5, 3), UNUSED, 0
     for seconds in (5, -5, 5, -5, 5, DAY - 1):

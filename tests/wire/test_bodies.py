@@ -54,7 +54,7 @@ async def test_a_body_arrives_inflated_and_whole(raw: bytes) -> None:
     ],
     ids=["length", "chunked", "gzip bomb", "zstd bomb", "many small gzips"],
 )
-async def test_a_body_larger_than_allowed_is_refused(raw: bytes) -> None:
+async def test_large_body_is_rejected(raw: bytes) -> None:
     """A body is too large before inflating or after it; the message names the bound."""
     async with wired(raw, max_body_bytes=len(PLAIN) - 100_000) as transport:
         error = await failure_of(transport)
@@ -62,7 +62,7 @@ async def test_a_body_larger_than_allowed_is_refused(raw: bytes) -> None:
     assert str(len(PLAIN) - 100_000) in str(error)
 
 
-async def test_a_bomb_is_never_inflated_beyond_the_cap() -> None:
+async def test_bomb_is_not_inflated() -> None:
     """64 MB of zeros in 64 KB are refused with little more in memory than the largest size allowed."""
     packer = zlib.compressobj(wbits=31)
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
@@ -77,7 +77,7 @@ async def test_a_bomb_is_never_inflated_beyond_the_cap() -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
-async def test_a_body_of_very_many_compressed_streams_is_refused(pack: Any) -> None:
+async def test_many_compressed_streams_are_rejected(pack: Any) -> None:
     """Each stream costs work, however little it holds; a thousand of them are taken."""
     coding = pack.__module__.split(".")[0].replace("backports", "zstd").replace("compression", "zstd")
     many = pack(b"") * 999
@@ -99,7 +99,7 @@ class Endless:
         return b""
 
 
-async def test_inflating_ends_with_the_total_timeout_and_leaves_no_thread(
+async def test_inflating_ends_with_total_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When inflating runs into the total timeout its thread ends too, and does not keep the process alive."""
@@ -115,7 +115,7 @@ async def test_inflating_ends_with_the_total_timeout_and_leaves_no_thread(
     st.sampled_from(["gzip", "zstd"]),
 )
 @settings(max_examples=examples(50))
-def test_any_number_of_streams_inflates_to_what_was_compressed(parts: list[bytes], coding: str) -> None:
+def test_compressed_streams_inflate_to_their_source(parts: list[bytes], coding: str) -> None:
     """Streams of any sizes, empty ones too, inflate to what was compressed; cut by a byte they are broken."""
     pack = {"gzip": gzip.compress, "zstd": zstd.compress}[coding]
     body = b"".join(map(pack, parts))

@@ -42,7 +42,7 @@ async def ask(
         await client.query(DATASET.entity_id, Select(), FiscalRange())
 
 
-async def test_values_looked_at_later_say_whose_they_are() -> None:
+async def test_late_value_errors_name_their_series() -> None:
     """Values that are refused when looked at have the facts of their page in the error."""
 
     def spoil(sent: Response, answer: Response) -> None:
@@ -116,7 +116,7 @@ def out_of_the_range(sent: Response, answer: Response) -> None:
         (out_of_the_range, "1990"),
     ],
 )
-async def test_a_broken_page_is_refused_with_its_place(
+async def test_broken_page_is_rejected_with_place(
     alter: Callable[[Response, Response], None], named: str
 ) -> None:
     """Whatever breaks the spec is MalformedAnswerError, naming the place and the operation."""
@@ -126,7 +126,7 @@ async def test_a_broken_page_is_refused_with_its_place(
     assert caught.value.at is not None
 
 
-async def test_pages_of_another_publication_than_the_catalogue_are_a_change() -> None:
+async def test_page_of_another_publication_is_change() -> None:
     """Each time, so the read ends after three restarts."""
     with pytest.raises(DatasetChangedError, match="the response is of publication 0000"):
         await ask(another_dataset_id)
@@ -144,7 +144,7 @@ async def test_pages_of_another_publication_than_the_catalogue_are_a_change() ->
         ),
     ],
 )
-async def test_a_page_of_a_proxy_in_place_of_json_is_named(operation: str, body: bytes, said: str) -> None:
+async def test_proxy_page_is_named(operation: str, body: bytes, said: str) -> None:
     """A 200 with a sign-in page is not the service's: the error shows how it begins."""
     fault = Status(status=200, body=body, operation=operation)
     async with (

@@ -30,7 +30,7 @@ async def turned_away(transport: Transport, waiting: list[asyncio.Task[Response]
 
 
 @pytest.mark.virtual
-async def test_closing_turns_away_who_waits_for_the_bucket_without_a_grant() -> None:
+async def test_closing_ends_waits_for_the_bucket() -> None:
     """Of ten requests one was granted, three waited for a grant, the rest for a slot; others go on."""
     bucket = TokenBucket(rate=0.1, clock=lambda: NOON)
     async with (
@@ -49,7 +49,7 @@ async def test_closing_turns_away_who_waits_for_the_bucket_without_a_grant() -> 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("step", [refusal(503, retry_after="50"), refusal(429, retry_after="50"), hanging()])
-async def test_closing_turns_away_who_waits_to_try_again_and_who_is_under_way(step: Any) -> None:
+async def test_closing_ends_retries_and_requests(step: Any) -> None:
     """Closing ends requests that wait for a retry, for a pause, and for a response."""
     before = asyncio.all_tasks()
     async with sending(step, retry=Retry(attempts=3)) as (server, sender, _):
@@ -62,7 +62,7 @@ async def test_closing_turns_away_who_waits_to_try_again_and_who_is_under_way(st
 
 
 @pytest.mark.virtual
-async def test_closing_turns_away_who_waits_for_a_slot() -> None:
+async def test_closing_ends_waits_for_slots() -> None:
     """With one connection in use, two more requests wait for it; they send nothing."""
     async with sending(hanging(), max_in_flight=1) as (server, sender, _):
         waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(3)]
@@ -72,7 +72,7 @@ async def test_closing_turns_away_who_waits_for_a_slot() -> None:
 
 
 @pytest.mark.virtual
-async def test_closing_turns_away_who_waits_for_a_token_and_ends_the_asking() -> None:
+async def test_closing_ends_waits_for_tokens() -> None:
     """Closing ends the call for a token and all who wait for it; no task is left."""
     before = asyncio.all_tasks()
 
@@ -88,7 +88,7 @@ async def test_closing_turns_away_who_waits_for_a_token_and_ends_the_asking() ->
     assert asyncio.all_tasks() == before
 
 
-def test_a_client_that_had_to_wait_in_one_loop_waits_in_the_next() -> None:
+def test_waiting_client_moves_to_next_loop() -> None:
     """Its slots and its waits before a retry belong to one loop, and are made again in another."""
     transport = Transport("http://127.0.0.1:1", max_in_flight=1)
     sender = Sender(transport, "t", bucket=TokenBucket(rate=1e6, burst=9), retry=Retry(wait_initial=1))
@@ -104,7 +104,7 @@ def test_a_client_that_had_to_wait_in_one_loop_waits_in_the_next() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_request_that_has_its_grant_when_the_client_is_closed_gives_it_back() -> None:
+async def test_closing_gives_back_the_grant() -> None:
     """Nothing is sent on it, so the day's spending does not count it."""
     closing: list[asyncio.Task[None]] = []
 

@@ -131,9 +131,7 @@ EVERY_PLACE = [(name, place) for name, (document, _) in READERS.items() for plac
 
 
 @given(st.sampled_from(EVERY_PLACE), st.data())
-def test_a_value_of_another_type_is_refused_with_its_path(
-    where: tuple[str, Place], data: st.DataObject
-) -> None:
+def test_wrong_type_is_rejected_with_path(where: tuple[str, Place], data: st.DataObject) -> None:
     """At every place of the body, whatever is there instead (spec 2)."""
     name, place = where
     document, decode = READERS[name]
@@ -152,7 +150,7 @@ def test_a_value_of_another_type_is_refused_with_its_path(
     [(name, place) for name, place in EVERY_PLACE if isinstance(place[-1], str)],
     ids=lambda each: spelled(each) if isinstance(each, tuple) else each,
 )
-def test_a_missing_field_is_refused_with_its_path(name: str, place: Place) -> None:
+def test_missing_field_is_rejected_with_path(name: str, place: Place) -> None:
     """Ids, periods, arrays and timestamps are required; texts, aliases, bounds and the cursor are not."""
     document, decode = READERS[name]
     if place[-1] in OPTIONAL:
@@ -195,7 +193,7 @@ def test_no_bytes_raise_anything_else(body: bytes) -> None:
             decode(body)
 
 
-def test_a_catalogue_page_becomes_the_models_classes() -> None:
+def test_catalogue_page_becomes_models() -> None:
     """Spec 2.3: each field is where the service put it, arrays as tuples, in their order."""
     page = read_catalogue_page(json.dumps(PAGE).encode())
     assert type(page) is CataloguePage
@@ -213,7 +211,7 @@ def test_a_catalogue_page_becomes_the_models_classes() -> None:
     assert page.next_cursor == "abc"
 
 
-def test_a_body_that_is_not_shown_keeps_every_number_as_it_is() -> None:
+def test_unshown_body_keeps_its_numbers() -> None:
     """Whole numbers stay whole, zero is not null, and null is None (spec 4.4, 4.5)."""
     found = decode_json(b'{"a": 0, "b": 0.0, "c": null, "d": 123456789012345678901234567890, "e": true}')
     assert [(value, type(value)) for value in found.values()] == [

@@ -89,7 +89,7 @@ def eager(document: dict[str, Any]) -> dict[str, list[tuple[Period, Value]]]:
 
 @settings(max_examples=examples(50))
 @given(documents())
-def test_values_decoded_late_are_those_decoded_at_once(document: dict[str, Any]) -> None:
+def test_late_decoding_equals_early_decoding(document: dict[str, Any]) -> None:
     """Values decoded late equal those decoded at once, by page and by panel, in every field."""
     whole = eager(document)
     page = read_query_page(encoded(document))

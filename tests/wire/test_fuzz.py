@@ -204,7 +204,7 @@ def shown(panel: Panel) -> dict[str, dict[tuple[int, int, int], tuple[Any, str]]
 @pytest.mark.timeout(600 + CASES // 10)
 @settings(max_examples=CASES)
 @given(st.sampled_from(OPERATIONS), st.sampled_from(sorted(CHANGES)), st.integers(0, 2**32))
-def test_a_changed_answer_is_an_error_or_is_read_as_it_says(operation: str, way: str, seed: int) -> None:
+def test_changed_response_is_read_or_rejected(operation: str, way: str, seed: int) -> None:
     """Nothing but an AsyncfinError comes out, never a hang, and never a panel that no response contains."""
     sent = CHANGES[way](recorded()[operation], random.Random(seed))
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:

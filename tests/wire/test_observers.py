@@ -24,7 +24,7 @@ from tests.wire.sending import ENTITY, NOON, QUERY, READ, of_kind, sending
 
 
 @pytest.mark.virtual
-async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() -> None:
+async def test_attempts_begin_and_end_once() -> None:
     """Each attempt has one beginning and one end, and the figures of all operations make the total."""
     steps = [answer(body=b"12345"), refusal(429, retry_after="1"), dropping(), hanging(), refusal(404)]
     async with sending(*steps * 4) as (server, sender, events):
@@ -69,7 +69,7 @@ async def test_the_log_tells_facts_as_extras(caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.virtual
-async def test_a_long_pause_is_heard_of_with_its_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_long_pause_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """After 1, 2, 4, ... seconds each waiting request says that it waits for the pause, and until when."""
     loop, bucket = asyncio.get_running_loop(), TokenBucket(clock=lambda: NOON)
     caplog.set_level("INFO", logger="asyncfin")
@@ -134,7 +134,7 @@ class Listening:
 
 
 @pytest.mark.virtual
-async def test_the_observer_whose_block_ends_first_is_removed_wherever_it_stands() -> None:
+async def test_ended_observer_is_removed() -> None:
     """Blocks of two tasks can overlap: the first to end removes its own observer, not the last equal one."""
     first, second = Listening(), Listening()
     async with sending(answer()) as (_, sender, _events):
@@ -153,7 +153,7 @@ class Awaited:
         """Never awaited, were it taken."""
 
 
-def test_what_is_no_observer_or_no_retry_is_refused() -> None:
+def test_wrong_observer_or_retry_is_rejected() -> None:
     """What is no observer or no Retry is refused by name at construction."""
     transport = Transport("https://example.com")
     with pytest.raises(SelectionError, match="observers"):

@@ -92,7 +92,7 @@ async def nothing_left() -> Any:
 
 
 @pytest.mark.parametrize(("prefetch", "seconds"), [(False, 50), (True, 30)])
-async def test_the_next_page_comes_while_this_one_is_looked_at(prefetch: bool, seconds: float) -> None:
+async def test_next_page_comes_meanwhile(prefetch: bool, seconds: float) -> None:
     """With prefetch the time of looking is saved, and no request more is sent."""
     service = Service(3)
     async for _ in service.pages(prefetch=prefetch):
@@ -102,7 +102,7 @@ async def test_the_next_page_comes_while_this_one_is_looked_at(prefetch: bool, s
 
 
 @pytest.mark.parametrize(("prefetch", "begun"), [(False, 1), (True, 2)])
-async def test_at_most_one_page_is_asked_for_ahead(prefetch: bool, begun: int) -> None:
+async def test_one_page_is_requested_ahead(prefetch: bool, begun: int) -> None:
     """However long the consumer pauses."""
     service = Service(9)
     async with aclosing(service.pages(prefetch=prefetch)) as pages:
@@ -112,7 +112,7 @@ async def test_at_most_one_page_is_asked_for_ahead(prefetch: bool, begun: int) -
 
 
 @pytest.mark.parametrize("planned", [False, True])
-async def test_a_series_of_an_earlier_page_is_refused(planned: bool) -> None:
+async def test_series_of_earlier_page_is_rejected(planned: bool) -> None:
     """Each series is on one page of a query (spec 4.3): its values would count twice."""
     service = Service(4, full=(1, 3))
     pages = (
@@ -128,7 +128,7 @@ async def test_a_series_of_an_earlier_page_is_refused(planned: bool) -> None:
     assert service.begun == 3
 
 
-async def test_a_failure_ahead_comes_at_its_turn() -> None:
+async def test_prefetch_failure_comes_in_turn() -> None:
     """The page before it is not lost to it."""
     service = Service(3, failing=2)
     pages = service.pages(prefetch=True)

@@ -56,14 +56,14 @@ def without_end(number: int, body: Body) -> None:
     body["next_cursor"] = f"cursor-{number}"
 
 
-async def test_complete_query_ends_after_two_further_pages() -> None:
+async def test_complete_query_follows_two_pages() -> None:
     """All series have arrived: the result does not wait for what can have nothing of it."""
     service = Service("query", without_end)
     assert await service.query() == ["S-0", "S-1", "S-2"]
     assert service.count == 3
 
 
-async def test_incomplete_query_ends_after_ten_empty_pages() -> None:
+async def test_ten_empty_pages_end_a_query() -> None:
     """A series that never comes is waited for on ten empty pages in a row."""
 
     def never_the_last(number: int, body: Body) -> None:
@@ -105,7 +105,7 @@ async def test_cursor_is_an_error(operation: str, cursors: list[str], problem: s
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_rejected_cursor_is_checked_for_a_change(is_replaced: bool) -> None:
+async def test_rejected_cursor_is_checked(is_replaced: bool) -> None:
     """The publication may have been replaced (spec 4.3 does not order its rules 5 and 6); else it fails."""
     replacement = "22222222-2222-4222-8222-222222222222"
     publication, operations = "", []

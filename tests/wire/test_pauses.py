@@ -23,7 +23,7 @@ from tests.wire.sending import NOON, READ, sending
     ids=["seconds", "date"],
 )
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_the_service_s_own_wait_is_kept_to(status: int, headers: dict[str, str]) -> None:
+async def test_wait_of_the_service_is_kept(status: int, headers: dict[str, str]) -> None:
     """Seconds or a date measured against the answer's own Date; not a moment less, a little more."""
     async with sending(refusal(status, **headers), answer()) as (server, sender, _):
         await sender.send(READ)
@@ -32,7 +32,7 @@ async def test_the_service_s_own_wait_is_kept_to(status: int, headers: dict[str,
 
 
 @pytest.mark.virtual
-async def test_a_429_holds_back_every_request_of_the_bucket() -> None:
+async def test_429_pauses_the_whole_bucket() -> None:
     """Another client on the same bucket sends nothing until the pause is over."""
     bucket = TokenBucket(clock=lambda: NOON)
     async with (
@@ -49,7 +49,7 @@ async def test_a_429_holds_back_every_request_of_the_bucket() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_429_spends_an_attempt_but_no_time() -> None:
+async def test_429_costs_an_attempt_without_time() -> None:
     """Pauses of 50 seconds each, though max_elapsed is 60."""
     retry = Retry(attempts=150, max_elapsed=60)
     steps = [refusal(429, retry_after="50")] * 149
@@ -62,7 +62,7 @@ async def test_a_429_spends_an_attempt_but_no_time() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_wait_too_long_is_the_end_for_all_who_wait() -> None:
+async def test_long_wait_ends_all_waiters() -> None:
     """AllowanceExhaustedError says when to come back; no time passes, nothing more is sent."""
     loop = asyncio.get_running_loop()
     raw = refusal(429, "daily_limit", retry_after="7200")
@@ -79,7 +79,7 @@ async def test_a_wait_too_long_is_the_end_for_all_who_wait() -> None:
 
 
 @pytest.mark.virtual
-async def test_usage_and_limits_are_sent_though_the_allowance_is_used_up() -> None:
+async def test_usage_is_sent_when_exhausted() -> None:
     """The calls that explain a used-up allowance spend none of it (spec 8)."""
     bucket = TokenBucket(daily_budget=1, clock=lambda: NOON)
     steps = [refusal(429, retry_after="7200"), answer()]
@@ -95,7 +95,7 @@ async def test_usage_and_limits_are_sent_though_the_allowance_is_used_up() -> No
 
 
 @pytest.mark.virtual
-async def test_a_long_429_to_usage_is_raised_and_uses_up_nothing() -> None:
+async def test_long_429_of_usage_is_raised() -> None:
     """A long 429 to usage or limits is raised, and other requests go on."""
     async with sending(refusal(429, retry_after="7200"), answer()) as (server, sender, _):
         with pytest.raises(AllowanceExhaustedError) as caught:
@@ -106,7 +106,7 @@ async def test_a_long_429_to_usage_is_raised_and_uses_up_nothing() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_5xx_that_asks_for_too_long_a_wait_is_raised_at_once() -> None:
+async def test_long_wait_of_5xx_is_raised() -> None:
     """A 5xx that asks for more than max_retry_after is raised at once."""
     async with sending(refusal(503, retry_after="3600")) as (server, sender, _):
         with pytest.raises(ServerFailureError):

@@ -38,7 +38,7 @@ def refusing_the_first(received: Received) -> bytes:
 
 
 @pytest.mark.virtual
-async def test_what_was_granted_while_a_token_is_renewed_is_not_sent_in_one_rush() -> None:
+async def test_renewed_token_causes_no_rush() -> None:
     """While a token is renewed nothing is granted ahead: the pace holds for what is sent."""
     bucket = TokenBucket(rate=4, clock=lambda: NOON)
     renewals: list[str] = []
@@ -55,7 +55,7 @@ async def test_what_was_granted_while_a_token_is_renewed_is_not_sent_in_one_rush
 
 
 @pytest.mark.virtual
-async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
+async def test_leaving_a_renewal_spends_nothing() -> None:
     """A request cancelled while a token is renewed has spent nothing of the bucket or the day."""
     bucket = TokenBucket(rate=4, burst=4, daily_budget=100, clock=lambda: NOON)
     async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(50, [])) as (
@@ -73,7 +73,7 @@ async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_usage_request_s_unsent_grants_are_not_given_back_to_the_day() -> None:
+async def test_cancelled_usage_returns_no_spending() -> None:
     """A grant whose token was refused before it was sent counts for nothing, so the day's spending stays."""
     bucket = TokenBucket(rate=4, burst=1, daily_budget=100, clock=lambda: NOON)
     for _ in range(3):
@@ -87,7 +87,7 @@ async def test_a_usage_request_s_unsent_grants_are_not_given_back_to_the_day() -
     assert bucket.stats().spent_today == 3
 
 
-async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> None:
+async def test_unsent_requests_are_not_spent() -> None:
     """Five attempts at a closed port spend nothing of the day, and their places in the pace."""
     bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
     transport = Transport("http://127.0.0.1:1")
@@ -100,7 +100,7 @@ async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> 
 
 
 @pytest.mark.virtual
-async def test_what_may_have_reached_the_service_is_of_the_day_s_spending() -> None:
+async def test_possibly_received_requests_are_spent() -> None:
     """An attempt whose connection was dropped may have reached the service, and is spent."""
     bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=100, clock=lambda: NOON)
     async with sending(dropping(), bucket=bucket) as (server, sender, _):
@@ -110,7 +110,7 @@ async def test_what_may_have_reached_the_service_is_of_the_day_s_spending() -> N
 
 
 @pytest.mark.virtual
-async def test_a_bucket_s_own_refusal_after_a_failure_says_so_and_names_the_failure() -> None:
+async def test_bucket_rejection_names_earlier_failure() -> None:
     """The bucket's own refusal is not answered by the service, and names the failure before it."""
     bucket = TokenBucket(rate=1e6, daily_budget=1, clock=lambda: NOON)
     async with sending(refusal(503), bucket=bucket) as (_, sender, _events):
@@ -136,7 +136,7 @@ class Unreachable(TokenBucket):
         raise BucketUnavailableError("the bucket's server is gone")
 
 
-async def test_a_bucket_that_is_out_of_reach_does_not_hide_that_the_service_is_too() -> None:
+async def test_bucket_failure_keeps_service_failure() -> None:
     """The cause of the bucket's error is the failed connection that it could not record."""
     transport = Transport("http://127.0.0.1:1")
     with pytest.raises(BucketUnavailableError) as caught:

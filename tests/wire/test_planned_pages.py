@@ -130,14 +130,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("problem", REFUSED)
-def test_a_broken_page_is_refused_where_it_is_broken(problem: str) -> None:
+def test_broken_page_is_rejected_in_place(problem: str) -> None:
     """The error shows the path in the response."""
     with pytest.raises(MalformedAnswerError, match=f"{problem}$"):
         read(REFUSED[problem])
 
 
 @pytest.mark.parametrize("written", ["latest\\u005frestated", "\\u006Catest_restated"])
-def test_a_restated_value_is_refused_however_its_label_is_written(written: str) -> None:
+def test_restated_value_is_rejected(written: str) -> None:
     """JSON has several spellings of one text; originals were requested (spec 9.3)."""
     body = encoded(changed(value_version="latest_restated")).replace(b"latest_restated", written.encode())
     with pytest.raises(MalformedAnswerError, match="is latest_restated, and original was requested"):
@@ -163,7 +163,7 @@ async def _add_two_megabytes(answer: Stitched, series_id: str) -> None:
     await answer.add(_two_megabytes(series_id), home=frozenset([series_id]), asked=EVER)
 
 
-async def test_an_answer_keeps_few_texts_whole_and_packs_the_others() -> None:
+async def test_texts_of_a_page_are_packed() -> None:
     """4 MiB as they came; values look the same from either, also where an array lies in several pieces."""
     answer = _five()
     for series_id in FIVE:
@@ -176,7 +176,7 @@ async def test_an_answer_keeps_few_texts_whole_and_packs_the_others() -> None:
         ] * 2
 
 
-async def test_the_loop_goes_on_while_a_text_is_packed() -> None:
+async def test_packing_leaves_the_loop_free() -> None:
     """Packing two megabytes takes milliseconds, between which others run; to keep them takes none."""
     answer, turns = _five(), list[int]()
 
@@ -195,7 +195,7 @@ async def test_the_loop_goes_on_while_a_text_is_packed() -> None:
     assert turns[2] >= 2  # sixteen pieces, of which eight take a millisecond
 
 
-async def test_texts_are_compressed_one_at_a_time_and_not_while_a_page_is_decoded() -> None:
+async def test_packing_waits_for_decoding() -> None:
     """Several at once would each take a slice of every turn of the loop."""
     answer = _five()
     await _add_two_megabytes(answer, FIVE[0])

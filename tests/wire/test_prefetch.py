@@ -60,7 +60,7 @@ def slow_service() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("prefetch", "overlaps"), [(True, True), (False, False)])
-async def test_the_next_page_arrives_while_the_consumer_works(prefetch: bool, overlaps: bool) -> None:
+async def test_next_page_comes_during_work(prefetch: bool, overlaps: bool) -> None:
     """It works as long as the service does, without awaiting: the next page takes hardly any longer."""
     bucket = TokenBucket(rate=1e6, burst=1e3)
     waits: list[float] = []
@@ -79,7 +79,7 @@ async def test_the_next_page_arrives_while_the_consumer_works(prefetch: bool, ov
 
 
 @pytest.mark.virtual
-async def test_a_page_does_not_wait_for_the_next_one() -> None:
+async def test_page_does_not_wait_for_next() -> None:
     """Where the bucket lets the next request wait, the page is given out all the same."""
     bucket = TokenBucket(rate=0.01)
     loop = asyncio.get_running_loop()

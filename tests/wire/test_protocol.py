@@ -59,7 +59,7 @@ def answer(status: int = 200, body: Any = None, **headers: str) -> Response:
     return Response(status, {name.replace("_", "-"): text for name, text in headers.items()}, content, AT)
 
 
-def test_each_operation_is_sent_to_its_path() -> None:
+def test_operations_have_their_paths() -> None:
     """Spec 4: method and path of the five endpoints, the version in each path (spec 9)."""
     query = Query("m", "g=s", Trailing(12))
     requests = [
@@ -80,7 +80,7 @@ def test_each_operation_is_sent_to_its_path() -> None:
 
 
 @given(entity_ids)
-def test_an_entity_id_stays_one_segment_of_the_path(entity_id: str) -> None:
+def test_entity_id_is_one_segment(entity_id: str) -> None:
     """Whatever its 32 characters are, they are percent-encoded and come back as they were."""
     path = dataset_request(entity_id).path
     assert path.isascii()
@@ -105,7 +105,7 @@ def test_an_entity_id_stays_one_segment_of_the_path(entity_id: str) -> None:
         b"O-" + b"a" * 32,
     ],
 )
-def test_what_cannot_be_an_entity_id_is_refused_with_its_value(entity_id: object) -> None:
+def test_wrong_entity_id_is_rejected(entity_id: object) -> None:
     """It would lead to another path, or can't be in a URL."""
     with pytest.raises(SelectionError, match="entity_id must be an id such as 'O-' followed by") as caught:
         check_entity_id(entity_id)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_what_cannot_be_an_entity_id_is_refused_with_its_value(entity_id: object
         (Trailing(18), {"mode": "trailing", "months": 18}),
     ],
 )
-def test_the_body_holds_the_periods_by_their_mode(periods: PeriodSelection, sent: dict[str, Any]) -> None:
+def test_body_has_periods_by_mode(periods: PeriodSelection, sent: dict[str, Any]) -> None:
     """Spec 4.3: exact, from and to of duration 0, months."""
     body = query_request(ENTITY, Query("m", "g=s", periods), page_size=7, cursor=None).body
     assert json.loads(body or b"") == {
@@ -148,7 +148,7 @@ def test_the_body_holds_the_periods_by_their_mode(periods: PeriodSelection, sent
     }
 
 
-def test_the_body_of_a_later_page_differs_by_its_cursor_alone() -> None:
+def test_later_body_differs_by_cursor() -> None:
     """Spec 4.3 rule 3: selections and pin stay unchanged."""
     path = [ScopeRef("g", "s"), ScopeRef("h", "t")]
     query = Query(["m", "n"], path, Trailing(3), ["a"], "latest_restated", DATASET_ID)
@@ -163,7 +163,7 @@ def test_the_body_of_a_later_page_differs_by_its_cursor_alone() -> None:
 
 
 @given(st.dates(), st.integers(0, 800))
-def test_usage_windows_cover_every_day_exactly_once(start: date, days: int) -> None:
+def test_usage_windows_cover_each_day(start: date, days: int) -> None:
     """In order, none longer than 92 days (spec 4.4), up to the calendar's very end."""
     end = date.fromordinal(min(start.toordinal() + days, date.max.toordinal()))
     windows = list(usage_windows(start, end))
@@ -192,7 +192,7 @@ STATUSES = {
 
 @pytest.mark.parametrize(("status", "kind"), STATUSES.items())
 @pytest.mark.parametrize("body", [{"error": {"code": "another_code"}}, {}, b"", b"<html>", b"\xff", b"null"])
-def test_without_a_known_code_the_status_decides(status: int, kind: type, body: Any) -> None:
+def test_status_decides_without_code(status: int, kind: type, body: Any) -> None:
     """An error is an error whatever its body; a 409 is no changed dataset unless its code says so."""
     assert type(failure(dataset_request(ENTITY), answer(status, body))) is kind
 
@@ -201,7 +201,7 @@ def test_without_a_known_code_the_status_decides(status: int, kind: type, body: 
     ("code", "kind"), [("dataset_changed", DatasetChangedError), ("validation_failed", ValidationFailedError)]
 )
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_known_code_decides_whatever_the_status(code: str, kind: type, status: int) -> None:
+def test_code_decides_before_status(code: str, kind: type, status: int) -> None:
     """Spec 7: clients decide on the code."""
     assert type(failure(dataset_request(ENTITY), answer(status, {"error": {"code": code}}))) is kind
 
@@ -210,7 +210,7 @@ HTML = b"<html><head><title>Forbidden</title></head><body>" + b"x" * 500
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 502])
-def test_a_response_without_an_error_object_says_so_and_how_it_begins(status: int) -> None:
+def test_bare_error_shows_its_beginning(status: int) -> None:
     """A proxy's page is not the service's error: the message has its first 80 characters, blanks aside."""
     error = failure(dataset_request(ENTITY), answer(status, b"\n" * 400 + HTML))
     assert type(error) is STATUSES.get(status, ServiceError)
@@ -223,7 +223,7 @@ def test_a_response_without_an_error_object_says_so_and_how_it_begins(status: in
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b'{"error": "forbidden"}', b'{"error": {}}', b"[1]", b"\xff\xfe"]
 )
-def test_an_error_object_has_at_least_one_of_its_texts(body: bytes) -> None:
+def test_error_object_has_one_text(body: bytes) -> None:
     """Other JSON is not the error object of spec 7."""
     error = failure(dataset_request(ENTITY), answer(403, body))
     assert not error.has_error_object
@@ -234,7 +234,7 @@ def test_an_error_object_has_at_least_one_of_its_texts(body: bytes) -> None:
     st.integers(-(10**6), 86_700),
     st.datetimes(datetime(2000, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)),
 )
-def test_a_wait_until_a_date_is_counted_from_the_answers_own_date(seconds: int, sent: datetime) -> None:
+def test_dated_wait_uses_response_date(seconds: int, sent: datetime) -> None:
     """A wait until a date is counted from the answer's own Date; a date gone by is no wait."""
     sent = sent.replace(microsecond=0)
     until = format_datetime(sent + timedelta(seconds=seconds), usegmt=True)
@@ -270,13 +270,13 @@ def test_without_a_date_the_arrival_counts(until: str, headers: dict[str, str]) 
         f"Mon, 06 May 2024 12:01:00 +{'9' * 30}",
     ],
 )
-def test_a_wait_that_says_nothing_sensible_is_none(text: str) -> None:
+def test_senseless_wait_is_none(text: str) -> None:
     """No error comes of it, and no endless wait."""
     assert retry_after(answer(429, {}, retry_after=text)) is None
 
 
 @pytest.mark.parametrize("text", ["86701", "86700.1", "9" * 400])
-def test_a_wait_of_more_than_a_day_is_none_but_known_as_such(text: str) -> None:
+def test_wait_above_a_day_is_none(text: str) -> None:
     """However many digits it has."""
     response = answer(429, {}, retry_after=text)
     assert retry_after(response) is None

@@ -12,7 +12,7 @@ from tests.wire.transporting import READ, TOKEN, attempted, connected, failure_o
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
 @pytest.mark.parametrize("trust_env", [True, False])
-async def test_the_environments_proxy_is_used_only_on_request(
+async def test_proxy_is_used_on_request(
     trust_env: bool, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The environment's proxy is asked for a tunnel, without the token; its scheme may be left out."""
@@ -27,9 +27,7 @@ async def test_the_environments_proxy_is_used_only_on_request(
 
 
 @pytest.mark.parametrize("excepted", ["service.invalid", "service.invalid:8443", ".invalid", "*"])
-async def test_what_the_environment_excepts_is_reached_without_its_proxy(
-    excepted: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_proxy_is_respected(excepted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts in no_proxy, with and without a port, are reached directly."""
     async with scripted(answer(502)) as proxy:
         monkeypatch.setenv("https_proxy", proxy.base_url)
@@ -50,9 +48,7 @@ async def test_what_the_environment_excepts_is_reached_without_its_proxy(
         "http://u:s@h/#x",
     ],
 )
-async def test_a_proxy_of_another_kind_is_refused_without_showing_it(
-    proxy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_wrong_proxy_is_rejected_unseen(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy of another kind is refused by the variable's name, without its value."""
     monkeypatch.setenv("https_proxy", proxy)
     async with connected("https://example.com", trust_env=True) as transport:
@@ -61,9 +57,7 @@ async def test_a_proxy_of_another_kind_is_refused_without_showing_it(
     assert proxy not in str(caught.value)
 
 
-async def test_a_netrc_file_is_not_read_with_the_environments_proxy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+async def test_netrc_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """A netrc password for the same host does not take the place of the token."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password something\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -73,7 +67,7 @@ async def test_a_netrc_file_is_not_read_with_the_environments_proxy(
 
 
 @pytest.mark.parametrize(("status", "retryable"), [(407, False), (503, True)])
-async def test_a_proxy_that_refuses_is_a_failed_connection(
+async def test_rejecting_proxy_is_failed_connection(
     status: int, retryable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A proxy's refusal is a failed connection with its status, never the service's response."""
@@ -86,7 +80,7 @@ async def test_a_proxy_that_refuses_is_a_failed_connection(
     assert (error.sent, error.retryable) == (False, retryable)
 
 
-async def test_a_proxy_out_of_reach_is_what_the_error_names(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy out of reach is what the error names, not the service."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     async with connected("https://example.com", trust_env=True) as transport:

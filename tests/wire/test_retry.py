@@ -62,9 +62,7 @@ LASTING = [
 
 
 @given(retry=retries, attempt=st.integers(1, 500) | st.just(5000), seed=st.integers())
-def test_a_wait_of_our_own_is_drawn_from_the_upper_half_of_a_doubling_bound(
-    retry: Retry, attempt: int, seed: int
-) -> None:
+def test_own_wait_is_half_random(retry: Retry, attempt: int, seed: int) -> None:
     """However many attempts there were, the bound is never above wait_max."""
     bound = retry.wait_initial
     for _ in range(attempt - 1):
@@ -75,9 +73,7 @@ def test_a_wait_of_our_own_is_drawn_from_the_upper_half_of_a_doubling_bound(
 
 
 @given(retry=retries, attempt=st.integers(1, 20), asked=seconds, seed=st.integers())
-def test_what_the_service_asks_for_is_only_ever_lengthened(
-    retry: Retry, attempt: int, asked: float, seed: int
-) -> None:
+def test_requested_wait_is_only_lengthened(retry: Retry, attempt: int, asked: float, seed: int) -> None:
     """A Retry-After is lengthened by at most wait_initial; above max_retry_after there is no wait."""
     wait = retry.wait(attempt, asked, random.Random(seed))
     if asked > retry.max_retry_after:
@@ -89,7 +85,7 @@ def test_what_the_service_asks_for_is_only_ever_lengthened(
 
 @pytest.mark.parametrize("error", PASSING, ids=repr)
 @given(retry=retries, attempt=st.integers(1, 12), elapsed=seconds, wait=seconds)
-def test_what_may_pass_is_tried_again_within_both_bounds(
+def test_retries_stay_within_both_bounds(
     error: AsyncfinError, retry: Retry, attempt: int, elapsed: float, wait: float
 ) -> None:
     """A retryable failure ends the request at the last attempt, or where a wait would pass max_elapsed."""
@@ -98,9 +94,7 @@ def test_what_may_pass_is_tried_again_within_both_bounds(
 
 
 @given(retry=retries, attempt=st.integers(1, 12), elapsed=seconds, wait=seconds)
-def test_the_pause_after_a_429_is_left_out_of_elapsed(
-    retry: Retry, attempt: int, elapsed: float, wait: float
-) -> None:
+def test_pause_of_429_is_not_elapsed(retry: Retry, attempt: int, elapsed: float, wait: float) -> None:
     """The pause after a 429 is everybody's, so it does not count for max_elapsed."""
     error = RateLimitedError(status=429)
     expected = attempt >= retry.attempts or elapsed > retry.max_elapsed
@@ -124,7 +118,7 @@ def test_what_lasts_is_never_tried_again(error: AsyncfinError) -> None:
         ),
     ],
 )
-def test_a_setting_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
+def test_wrong_setting_is_rejected(name: str, value: Any) -> None:
     """The error names the setting and the value."""
     with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
         Retry(**{name: value})

@@ -54,7 +54,7 @@ FAILING = {
 @pytest.mark.virtual
 @pytest.mark.parametrize("request_", [READ, QUERY], ids=["GET", "POST"])
 @pytest.mark.parametrize("step", FAILING.values(), ids=FAILING)
-async def test_what_passes_is_sent_again_until_it_is_answered(step: Any, request_: Request) -> None:
+async def test_transient_failure_is_retried(step: Any, request_: Request) -> None:
     """After three failures of a kind comes the answer, for GET and for the query's POST."""
     bucket = TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON)
     async with sending(step, step, step, answer(body=b'["at last"]'), bucket=bucket) as (
@@ -83,9 +83,7 @@ async def test_what_passes_is_sent_again_until_it_is_answered(step: Any, request
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-async def test_what_does_not_pass_is_raised_after_the_last_attempt(
-    step: Any, kind: type[ServiceError | TransportError]
-) -> None:
+async def test_last_failure_is_raised(step: Any, kind: type[ServiceError | TransportError]) -> None:
     """The last failure is raised as itself, with operation, time and number of attempts."""
     async with sending(step, retry=Retry(attempts=3)) as (server, sender, _):
         with pytest.raises(kind) as caught:
@@ -113,7 +111,7 @@ async def test_what_does_not_pass_is_raised_after_the_last_attempt(
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-async def test_what_would_fail_again_is_raised_at_once(raw: bytes, kind: type[AsyncfinError]) -> None:
+async def test_permanent_failure_is_raised_at_once(raw: bytes, kind: type[AsyncfinError]) -> None:
     """An error that would come again is raised after one attempt, without a wait."""
     async with sending(raw) as (server, sender, events):
         with pytest.raises(kind) as caught:
@@ -124,7 +122,7 @@ async def test_what_would_fail_again_is_raised_at_once(raw: bytes, kind: type[As
 
 
 @pytest.mark.virtual
-async def test_a_redirect_is_an_error_that_says_so() -> None:
+async def test_redirect_is_an_error() -> None:
     """A redirect comes without a text, so the error says that redirects are not followed."""
     async with sending(answer(307, b"", location="https://elsewhere.example")) as (_, sender, _events):
         with pytest.raises(ServiceError, match=r"307 in dataset of O-1+: redirects are not followed"):
@@ -132,7 +130,7 @@ async def test_a_redirect_is_an_error_that_says_so() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_retry_after_counts_for_its_own_attempt_only() -> None:
+async def test_retry_after_counts_once() -> None:
     """The drop after a 503 with Retry-After is waited for as any other drop."""
     steps = [refusal(503, retry_after="50"), dropping(), answer()]
     async with sending(*steps) as (server, sender, _):
@@ -153,7 +151,7 @@ async def test_the_elapsed_time_bounds_the_attempts() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_response_is_dated_by_its_end() -> None:
+async def test_response_is_dated_by_its_end() -> None:
     """The head comes at once, the last byte of the body ten seconds later."""
     raw, loop = answer(body=b"[1, 2, 3]\n"), asyncio.get_running_loop()
 
@@ -170,7 +168,7 @@ async def test_a_response_is_dated_by_its_end() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_cancelled_request_leaves_nothing_behind_wherever_it_stood() -> None:
+async def test_cancelled_request_leaves_nothing() -> None:
     """A cancelled request frees slots and bucket, from an attempt, the bucket or a wait between attempts."""
     bucket = TokenBucket(rate=1, clock=lambda: NOON)
     before = asyncio.all_tasks()
@@ -191,7 +189,7 @@ async def test_a_cancelled_request_leaves_nothing_behind_wherever_it_stood() -> 
     assert asyncio.all_tasks() == before
 
 
-async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> None:
+async def test_request_id_of_header_is_used() -> None:
     """A request id comes from a header where the body names none."""
     steps = [answer(502, b"<html>", x_request_id="req-77"), refusal(404, x_request_id="req-78")]
     async with sending(*steps, retry=Retry(attempts=1)) as (_, sender, _events):
@@ -203,7 +201,7 @@ async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> N
     assert second.value.request_id == "r-1"
 
 
-async def test_an_answered_request_is_freed_without_the_garbage_collector() -> None:
+async def test_request_is_freed_without_collector() -> None:
     """Nothing that is made for a request refers to itself, so bodies do not wait for a collection."""
     async with sending(answer()) as (_, sender, _events):
         request = limits_request()

@@ -15,7 +15,7 @@ from tests.wire.transporting import connected, failure_of, wired
 @pytest.mark.parametrize(
     "raw", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1"]
 )
-async def test_an_answer_that_stops_coming_ends_the_attempt_at_the_read_timeout(raw: bytes) -> None:
+async def test_read_timeout_ends_silence(raw: bytes) -> None:
     """The read timeout holds before a response, within its head, and within its body."""
     loop = asyncio.get_running_loop()
     async with wired(hanging(raw), timeouts=Timeouts(read=7.5)) as transport:
@@ -25,7 +25,7 @@ async def test_an_answer_that_stops_coming_ends_the_attempt_at_the_read_timeout(
 
 
 @pytest.mark.virtual
-async def test_an_answer_that_only_trickles_ends_the_attempt_at_the_total_timeout() -> None:
+async def test_total_timeout_ends_trickling() -> None:
     """An answer that trickles in time for `read` is ended by the total timeout."""
     loop = asyncio.get_running_loop()
     async with wired(trickling(answer(body=b"x" * 100), 5.0), timeouts=Timeouts(total=42.25)) as transport:
@@ -35,7 +35,7 @@ async def test_an_answer_that_only_trickles_ends_the_attempt_at_the_total_timeou
 
 
 @pytest.mark.virtual
-async def test_a_connection_that_does_not_come_about_ends_at_the_connect_timeout() -> None:
+async def test_connect_timeout_ends_connecting() -> None:
     """A peer that never answers the TLS handshake runs into the connect timeout."""
     loop = asyncio.get_running_loop()
     async with scripted(hanging()) as server:
@@ -50,7 +50,7 @@ async def test_a_connection_that_does_not_come_about_ends_at_the_connect_timeout
 
 @pytest.mark.parametrize("name", ["connect", "read", "total"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), None, "5", True])
-def test_a_timeout_that_is_no_positive_number_is_refused_by_name(name: str, value: Any) -> None:
+def test_wrong_timeout_is_rejected(name: str, value: Any) -> None:
     """The error names the argument and the value."""
     with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
         Timeouts(**{name: value})

@@ -58,7 +58,7 @@ def accepting(*tokens: str) -> Callable[[Received], bytes]:
 # --- what a response echoes
 
 
-async def test_a_response_does_not_contain_a_token_that_it_echoes() -> None:
+async def test_echoed_token_is_removed() -> None:
     """Neither its body nor its headers: a result may be stored, and shown to others."""
     seen = "canary-token+/0="
     body = json.dumps({"name": f"of {seen}"}).encode()
@@ -72,7 +72,7 @@ async def test_a_response_does_not_contain_a_token_that_it_echoes() -> None:
 # --- when it is asked
 
 
-async def test_the_callable_is_asked_at_first_use_and_then_no_more() -> None:
+async def test_callable_is_called_once() -> None:
     """The callable is not called at construction, and once for ten requests at the same time."""
     issuer = Issuer()
     async with sending(issuer, accepting("token-1")) as (server, sender):
@@ -83,7 +83,7 @@ async def test_the_callable_is_asked_at_first_use_and_then_no_more() -> None:
     assert {each.token for each in server.requests} == {"token-1"}
 
 
-async def test_a_refused_token_is_renewed_once_for_all_requests_it_was_refused_to() -> None:
+async def test_rejected_token_is_renewed_once() -> None:
     """Ten requests get a 401 at once; the callable is asked once, and all ten are answered."""
     issuer = Issuer()
     async with sending(issuer, accepting("token-2")) as (server, sender):
@@ -92,7 +92,7 @@ async def test_a_refused_token_is_renewed_once_for_all_requests_it_was_refused_t
     assert [each.token for each in server.requests] == ["token-1"] * 10 + ["token-2"] * 10
 
 
-async def test_a_refusal_of_a_token_replaced_since_asks_nothing() -> None:
+async def test_rejection_of_old_token_asks_nothing() -> None:
     """The late 401 of the old token is answered with the new one, which is already there."""
     issuer = Issuer()
     tokens = Tokens(issuer)
@@ -104,7 +104,7 @@ async def test_a_refusal_of_a_token_replaced_since_asks_nothing() -> None:
     assert issuer.asked == 2
 
 
-async def test_a_token_refused_again_after_renewal_is_an_error() -> None:
+async def test_renewed_token_rejected_is_error() -> None:
     """A token refused again after renewal is an error, without a third token."""
     issuer = Issuer()
     async with sending(issuer, accepting()) as (server, sender):
@@ -114,7 +114,7 @@ async def test_a_token_refused_again_after_renewal_is_an_error() -> None:
     assert (caught.value.attempts, caught.value.request_id) == (2, "r-1")
 
 
-async def test_renewing_does_not_count_as_an_attempt() -> None:
+async def test_renewing_is_no_attempt() -> None:
     """With a single attempt allowed the renewed token is tried too."""
     async with sending(Issuer(), accepting("token-2"), retry=Retry(attempts=1)) as (server, sender):
         await sender.send(READ)
@@ -158,9 +158,7 @@ async def returning_nothing() -> str:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-async def test_a_callable_that_fails_is_an_authentication_error_that_quotes_nothing(
-    token: Any, expected: str
-) -> None:
+async def test_failing_callable_quotes_nothing(token: Any, expected: str) -> None:
     """Each waiting request gets its own; nothing is sent, and no grant is spent."""
     async with sending(token, accepting()) as (server, sender):
         ends = await asyncio.gather(*(sender.send(READ) for _ in range(3)), return_exceptions=True)
@@ -175,7 +173,7 @@ async def test_a_callable_that_fails_is_an_authentication_error_that_quotes_noth
         assert (end.operation, end.attempts) == ("dataset", 0)
 
 
-async def test_a_callable_that_hangs_is_given_up_after_the_total_timeout() -> None:
+async def test_hanging_callable_ends_with_total_timeout() -> None:
     """All who wait for it get the error, and the next request asks again."""
     asked: list[int] = []
 
@@ -203,7 +201,7 @@ async def test_a_callable_that_hangs_is_given_up_after_the_total_timeout() -> No
 @pytest.mark.parametrize(
     "token", ["", " ", "a canary", "Bearer canary", "canary\n", "\tcanary", "canär", "canary\x00"]
 )
-def test_a_token_that_no_header_can_carry_is_refused_without_showing_it(token: str) -> None:
+def test_impossible_token_is_rejected_unseen(token: str) -> None:
     """A token must be printable ASCII without spaces; the error does not show it."""
     with pytest.raises(SelectionError, match="without the word Bearer") as caught:
         Tokens(token)
@@ -215,7 +213,7 @@ def sync() -> str:
 
 
 @pytest.mark.parametrize("token", [sync, lambda: "canary", None, b"canary", 5, object(), Issuer])
-def test_what_is_neither_a_str_nor_an_async_callable_is_refused(token: Any) -> None:
+def test_wrong_kind_of_token_is_rejected(token: Any) -> None:
     """What is neither a str nor async is refused at construction, without being called or shown."""
     with pytest.raises(SelectionError, match="token must be a str, or an async callable") as caught:
         Tokens(token)
@@ -235,12 +233,12 @@ class Account:
 @pytest.mark.parametrize(
     "token", [functools.partial(given, "mine"), Account().token], ids=["partial", "bound method"]
 )
-async def test_every_kind_of_async_callable_is_taken(token: Any) -> None:
+async def test_async_callables_are_accepted(token: Any) -> None:
     """Partials and bound methods of async functions are taken like functions."""
     assert (await Tokens(token).current()).bearer() == "Bearer mine"
 
 
-async def test_a_token_file_is_read_at_first_and_after_a_401(tmp_path: Path) -> None:
+async def test_token_file_is_read_after_401(tmp_path: Path) -> None:
     """Its first line, without blanks at its ends; so a token that is renewed in time is used."""
     path = tmp_path / "token"
     path.write_text("  old-token \nnot this line")
@@ -259,9 +257,7 @@ async def test_a_token_file_is_read_at_first_and_after_a_401(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [None, "", "two words"])
-async def test_a_token_file_that_has_no_token_is_the_error_of_its_requests(
-    tmp_path: Path, content: str | None
-) -> None:
+async def test_token_file_without_token_fails_requests(tmp_path: Path, content: str | None) -> None:
     """Without its path or content, which may be secret; a later request reads it again."""
     path = tmp_path / "secret-path"
     if content is not None:

@@ -12,7 +12,7 @@ from tests.services.raw import answer, dropping, scripted
 from tests.wire.transporting import QUERY, READ, TOKEN, attempted, connected, wired
 
 
-async def test_a_request_carries_the_token_its_parameters_and_who_asks() -> None:
+async def test_request_has_token_and_parameters() -> None:
     """The headers are those of spec 4 and 5; parameters are percent-encoded."""
     async with scripted(answer()) as server, connected(server.base_url + "/api/") as transport:
         await attempted(
@@ -32,7 +32,7 @@ async def test_a_request_carries_the_token_its_parameters_and_who_asks() -> None
     assert "cookie" not in sent.headers
 
 
-async def test_a_query_is_sent_as_json_byte_for_byte() -> None:
+async def test_query_is_sent_byte_for_byte() -> None:
     """The body goes out as it was built, as application/json (spec 4.3)."""
     async with scripted(answer()) as server, connected(server.base_url) as transport:
         await attempted(transport, QUERY)
@@ -62,7 +62,7 @@ async def test_connections_are_used_again() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 204, 299, 400, 401, 404, 409, 429, 500, 503, 599])
-async def test_every_complete_answer_is_returned_whatever_its_status(status: int) -> None:
+async def test_complete_responses_are_returned(status: int) -> None:
     """A response carries status, headers in lower case, body and time of arrival, and is not judged."""
     moment = datetime(2026, 1, 2, tzinfo=UTC)
     body = b"" if status == 204 else b'{"x":1}'
@@ -82,7 +82,7 @@ async def test_every_complete_answer_is_returned_whatever_its_status(status: int
     ],
     ids=["cut", "broken gzip", "unknown coding"],
 )
-async def test_a_retryable_status_is_returned_whatever_its_body(status: int, step: Any) -> None:
+async def test_retryable_status_is_returned(status: int, step: Any) -> None:
     """Its head says what to do; a proxy's 429 or 503 often breaks off."""
     async with wired(step(status)) as transport:
         got = await attempted(transport, READ)
@@ -90,7 +90,7 @@ async def test_a_retryable_status_is_returned_whatever_its_body(status: int, ste
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
-def test_a_count_that_is_no_positive_whole_number_is_refused_by_name(value: Any) -> None:
+def test_wrong_count_is_rejected(value: Any) -> None:
     """The error names the argument and the value."""
     with pytest.raises(SelectionError, match=f"max_in_flight .* {value!r}"):
         Transport("https://example.com", max_in_flight=value)

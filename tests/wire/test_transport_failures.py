@@ -64,7 +64,7 @@ TRUNCATED = {
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("step", TRUNCATED.values(), ids=TRUNCATED)
-async def test_an_answer_that_breaks_off_is_truncated(step: Any) -> None:
+async def test_cut_response_is_truncated(step: Any) -> None:
     """A response that breaks off is truncated, whether the framing or the compression shows it."""
     async with wired(step) as transport:
         assert isinstance(await failure_of(transport), TruncatedAnswerError)
@@ -77,9 +77,7 @@ async def test_an_answer_that_breaks_off_is_truncated(step: Any) -> None:
     ids=["nothing", "half a line", "half a head", "reset"],
 )
 @pytest.mark.parametrize("request_", [READ, QUERY], ids=["GET", "POST"])
-async def test_a_connection_dropped_before_the_answer_is_one_failed_attempt(
-    step: Any, request_: Request
-) -> None:
+async def test_dropped_connection_is_one_attempt(step: Any, request_: Request) -> None:
     """Nothing is sent a second time behind our back, for GET neither, on a fresh or a used connection."""
     async with scripted(answer(), step) as server, connected(server.base_url) as transport:
         await attempted(transport, request_)
@@ -88,7 +86,7 @@ async def test_a_connection_dropped_before_the_answer_is_one_failed_attempt(
         assert len(server.requests) == 3
 
 
-async def test_a_port_without_a_listener_is_a_failed_connection_that_says_why() -> None:
+async def test_closed_port_is_failed_connection() -> None:
     """When nothing listens, the message names the service and the system's reason."""
     async with scripted(answer()) as server:
         base_url = server.base_url
@@ -100,7 +98,7 @@ async def test_a_port_without_a_listener_is_a_failed_connection_that_says_why() 
 
 
 @pytest.mark.parametrize("early", [False, True])
-async def test_a_server_that_speaks_first_is_a_failed_connection(
+async def test_early_speaking_server_is_failed_connection(
     early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that sends a greeting to each connection, even before the request, is not tried for long."""
@@ -132,7 +130,7 @@ async def test_a_server_that_speaks_first_is_a_failed_connection(
 
 
 @pytest.mark.parametrize("unasked", [answer(body=b"[1]"), answer(408, b""), b"no HTTP\r\n\r\n"])
-async def test_what_comes_on_an_idle_connection_is_not_taken_for_a_response(unasked: bytes) -> None:
+async def test_idle_bytes_are_no_response(unasked: bytes) -> None:
     """The request goes out on another connection, once, and gets its own response."""
     idle = asyncio.Event()
 
@@ -169,7 +167,7 @@ def spoiled(draw: st.DrawFn) -> bytes:
 
 @given(raw=spoiled())
 @settings(max_examples=examples(150))
-def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
+def test_any_bytes_are_response_or_error(raw: bytes) -> None:
     """Spoiled bytes never hang an attempt and never show an exception of the library below."""
 
     async def attempt() -> None:

@@ -10,7 +10,7 @@ from tests.services.raw import answer, scripted
 from tests.wire.transporting import READ, attempted
 
 
-def test_after_its_loop_has_ended_it_opens_again_in_the_next() -> None:
+def test_transport_opens_in_next_loop() -> None:
     """Of two runs of asyncio.run the first leaves the transport open: no warning, no leftover connection."""
     transport = Transport("http://127.0.0.1:1")
 
@@ -25,7 +25,7 @@ def test_after_its_loop_has_ended_it_opens_again_in_the_next() -> None:
     gc.collect()
 
 
-def test_in_a_second_loop_while_the_first_is_not_closed_it_says_so() -> None:
+def test_second_open_loop_is_rejected() -> None:
     """A connection cannot be shared between loops, nor closed in another; it stays usable in its own."""
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
 
@@ -49,7 +49,7 @@ def test_in_a_second_loop_while_the_first_is_not_closed_it_says_so() -> None:
             loop.close()
 
 
-async def test_after_closing_it_says_so_and_closing_again_does_nothing() -> None:
+async def test_closed_transport_is_an_error() -> None:
     """A closed transport says so, whether or not it was ever opened."""
     async with scripted(answer()) as server:
         for used in (True, False):

@@ -17,9 +17,7 @@ from tests.wire.sending import READ, of_kind, sending
 @pytest.mark.virtual
 @pytest.mark.parametrize("headers", [{"content_encoding": "br"}, {"content_encoding": "gzip"}])
 @pytest.mark.parametrize("size", [10, 5000])
-async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
-    headers: dict[str, str], size: int
-) -> None:
+async def test_unreadable_error_uses_its_status(headers: dict[str, str], size: int) -> None:
     """A 429 pauses and a 503 is tried again, though their bodies can't be read."""
     steps = [
         answer(429, b"x" * size, retry_after="30", **headers),
@@ -36,7 +34,7 @@ async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
 @pytest.mark.virtual
 @pytest.mark.parametrize("status", [429, 500, 503, 404, 409])
 @pytest.mark.parametrize("way", [dropping, hanging, partial(trickling, seconds=1)])
-async def test_an_error_that_breaks_off_within_its_body_is_asked_for_again(way: Any, status: int) -> None:
+async def test_cut_error_body_is_retried(way: Any, status: int) -> None:
     """A 429 pauses nevertheless; of other errors the code decides, which was not received (spec 7)."""
     head = f"HTTP/1.1 {status} X\r\nRetry-After: 30\r\nContent-Length: 100\r\n\r\n12345".encode()
     timeouts = Timeouts(read=5, total=len(head) + 10)
@@ -65,7 +63,7 @@ UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\nX-Y: z\r\n\r\n"
     ],
     ids=["more than JSON", "no UTF-8", "too deep", "an error", "with a length"],
 )
-async def test_an_answer_that_is_whole_and_wrong_is_not_asked_for_again(raw: bytes) -> None:
+async def test_malformed_response_is_not_retried(raw: bytes) -> None:
     """A response that is whole is not asked for again, whatever is wrong with it."""
     async with sending(dropping(raw)) as (server, sender, _):
         with suppress(NotFoundError):
@@ -74,7 +72,7 @@ async def test_an_answer_that_is_whole_and_wrong_is_not_asked_for_again(raw: byt
 
 
 @pytest.mark.virtual
-async def test_an_answer_that_breaks_the_spec_tells_how_often_it_was_asked_for() -> None:
+async def test_malformed_response_shows_its_attempts() -> None:
     """The error of a caller that reads a response says how often it was requested."""
     async with sending(answer(503), answer(body=b"[]")) as (_, sender, _events):
         got = await sender.send(READ)

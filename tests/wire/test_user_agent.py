@@ -22,7 +22,7 @@ OWN = f"asyncfin/{version('asyncfin')}"
         ("~" * 200, f"{'~' * 200} {OWN}"),
     ],
 )
-async def test_the_text_of_the_program_comes_first(given: str | None, sent: str) -> None:
+async def test_program_text_comes_first(given: str | None, sent: str) -> None:
     """Then the library and its version; `repr` does not show it."""
     async with (
         scripted(answer()) as server,

@@ -30,7 +30,7 @@ def read(document: Any) -> QueryPage:
     return read_query_page(encoded(document))
 
 
-def test_a_page_has_the_fields_of_the_spec() -> None:
+def test_page_has_fields_of_the_spec() -> None:
     """Metadata, periods, series and cursor come as the model's values."""
     page = read({**body(), "next_cursor": "more"})
     assert page.created_timestamp == datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -40,7 +40,7 @@ def test_a_page_has_the_fields_of_the_spec() -> None:
     assert page.series[0].scopes == (ScopeRef("company", "all"),)
 
 
-def test_a_page_can_be_pickled_before_its_values_are_looked_at() -> None:
+def test_unread_page_can_be_pickled() -> None:
     """What comes back has every field, and the same values."""
     page = read({**body(), "next_cursor": "more"})
     again = pickle.loads(pickle.dumps(page))
@@ -101,7 +101,7 @@ BROKEN_VALUES = {
 
 
 @pytest.mark.parametrize("path", BROKEN_VALUES)
-def test_broken_values_are_refused_when_looked_at(path: str) -> None:
+def test_broken_values_fail_when_read(path: str) -> None:
     """The page is read; its values raise, naming the JSON path from the page's root."""
     document = body()
     BROKEN_VALUES[path](document)
@@ -111,7 +111,7 @@ def test_broken_values_are_refused_when_looked_at(path: str) -> None:
     assert refused.value.problems[0].endswith(f"@ $.series[0] (m1.annual).values{path}")
 
 
-def test_a_number_that_cannot_be_read_is_refused_by_its_series() -> None:
+def test_unreadable_number_names_its_series() -> None:
     """The head could be read around it, so the error can name the place."""
     page = read_query_page(json.dumps(body()).replace("1.5", "1e999", 1).encode())
     with pytest.raises(MalformedAnswerError, match=r"@ \$\.series\[0\] \(m1\.annual\)\.values\[0\]\.number"):
@@ -131,7 +131,7 @@ MANY = [
 
 
 @pytest.mark.parametrize("one", MANY, ids=lambda one: type(one).__name__)
-def test_what_comes_by_the_hundred_thousand_costs_the_garbage_collector_nothing(one: Any) -> None:
+def test_values_are_free_of_the_collector(one: Any) -> None:
     """None is tracked, so collections do not stop a backend that keeps many; all are still plain values."""
     gc.collect()  # which untracks tuples of what is not tracked
     assert not gc.is_tracked(one)

@@ -7,7 +7,7 @@ format is what differs between amounts, ratios and percentages. Nor do percentag
 are numbers such as 0.12 and such as 12.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import ceil, floor, log10
 from textwrap import fill
@@ -17,15 +17,14 @@ from weakref import WeakKeyDictionary
 from attrs import frozen
 
 from asyncfin import checks
-from asyncfin.errors import SelectionError, printable, shorten, shorten_middle
+from asyncfin.errors import SelectionError, printable, shorten_middle
 from asyncfin.model.period import Period
 from asyncfin.optional import library
 from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import join_texts, name_rows
-from asyncfin.table.notes import describe_rows
 from asyncfin.table.rows import Row, rows_of
-from asyncfin.words import VERSION_WORDS, listed, spanned
+from asyncfin.words import VERSION_WORDS, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,15 +41,15 @@ _MOST_EMPTY = 6
 _WIDTH = 9.0
 _HEIGHT = 5.5
 _STACKED_HEIGHT = 4.0
-# For each inch of the axes' width: ticks with a label each, and characters of the
-# title and of the legend.
-_TICKS = 1.2
-_CHARACTERS = 10
-# The label of the y axis: how many descriptions, characters of each, and characters of
-# a line.
+_MOST_TICKS = 10
+# Characters of a line of the title and of the legend, and of the label of the y axis;
+# how many descriptions this has, and characters of each.
+_LINE_WIDTH = 85
+_LABEL_WIDTH = 60
 _MOST_LABELS = 3
 _LONGEST_LABEL = 180
-_LABEL_WIDTH = 60
+# How much of any text is drawn.
+_LONGEST = 1_000
 # Over fewer months than this every period is labelled; over more, only year ends.
 _SHORT_SPAN = 24
 _MAGNITUDES = {1e12: " T", 1e9: " B", 1e6: " M", 1e3: " k"}
@@ -110,7 +109,15 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     if ax is not None:
         checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
         earlier = [_LINES[artist] for artist in ax.lines if artist in _LINES]
-    lines = [line for grid in grids for line in _read_lines(grid)]
+    lines: list[_Line] = []
+    empty_rows: list[Row] = []
+    for grid in grids:
+        step_of = steps([*grid.catalogue.periods, *grid.periods])
+        for row in rows_of([grid]):
+            row_lines = _read_lines(row, step_of)
+            lines += row_lines
+            if not row_lines:
+                empty_rows.append(row)
     charts: dict[tuple[str, int], list[_Line]] = {}
     for line in [*earlier, *lines]:
         charts.setdefault(line.scale, []).append(line)
@@ -126,14 +133,14 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
             layout="constrained",
         )
         all_axes = list(stack[:, 0])
-    colours = Row.colours(
-        [[(line.row, line.duration) for line in chart] for chart in charts.values()],
-        [
-            *(line.row.entity_id for line in earlier),
-            *(grid.catalogue.entity_id for grid in grids),
-        ],
-    )
-    missing = _name_missing(grids, lines)
+    entity_ids = [line.row.entity_id for line in earlier]
+    entity_ids += [grid.catalogue.entity_id for grid in grids]
+    keys = [[(line.row, line.duration) for line in chart] for chart in charts.values()]
+    colours = Row.colours(keys, entity_ids)
+    companies = grids if len(grids) > 1 else ()
+    names = name_rows(empty_rows, group_names=True, entities=companies)
+    missing = [join_texts(texts) for texts in names.texts.values()]
+    missing += [grid.catalogue.name for grid in grids if not grid.series]
     for axes, chart in zip(all_axes, charts.values(), strict=True):
         for line in chart[len(earlier) :]:
             number = colours[line.row, line.duration]
@@ -145,19 +152,13 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
                 markersize=3,
             )
             _LINES[artist] = line
-        _describe(axes, missing if axes is all_axes[0] else "")
+        _describe(axes, missing if axes is all_axes[0] else ())
         _label_ends(axes, [*earlier, *lines])
         axes.tick_params(labelbottom=True)
-        percent = chart[0].row.percent
-        axes.yaxis.set_major_formatter(partial(_format_tick, axes, percent))
+        formatter = partial(_format_tick, axes, chart[0].row.percent)
+        axes.yaxis.set_major_formatter(formatter)
         axes.grid(alpha=0.3)
-    catalogues = [line.row.grid.catalogue for line in [*earlier, *lines]]
-    dates = sorted(
-        {f"{catalogue.created_timestamp:%Y-%m-%d}" for catalogue in catalogues}
-    )
-    plural = "s" if len(dates) > 1 else ""
-    text = f"fiscal periods; publication{plural} of {spanned(dates)}"
-    all_axes[-1].set_xlabel(text, fontsize="small")
+    all_axes[-1].set_xlabel("fiscal periods", fontsize="small")
     first_axes: Axes = all_axes[0]
     return first_axes
 
@@ -185,60 +186,49 @@ def _check_lines(
         )
 
 
-def _read_lines(grid: Grid) -> Iterator[_Line]:
-    step_of = steps([*grid.catalogue.periods, *grid.periods])
-    for row in rows_of([grid]):
-        by_duration: dict[int, list[tuple[Period, float]]] = {}
-        for index, number in zip(*grid.observations(row.series.series_id), strict=True):
-            period = grid.periods[index]
-            by_duration.setdefault(period.duration_months, []).append((period, number))
-        for duration, points in sorted(by_duration.items()):
-            yield _Line(row, duration, points, step_of.get(duration, duration))
-
-
-def _name_missing(grids: Sequence[Grid], lines: Sequence[_Line]) -> str:
-    """Name the series without a value, and the companies without a series."""
-    rows = rows_of(grids)
-    drawn = {(line.row.grid, line.row.series) for line in lines}
-    names = name_rows(rows, group_names=True)
-    texts = [
-        join_texts(names.texts[row])
-        for row in rows
-        if (row.grid, row.series) not in drawn
+def _read_lines(row: Row, step_of: Mapping[int, int]) -> list[_Line]:
+    """Return the lines of a row: one for each duration of its periods."""
+    grid = row.grid
+    by_duration: dict[int, list[tuple[Period, float]]] = {}
+    for index, number in zip(*grid.observations(row.series.series_id), strict=True):
+        period = grid.periods[index]
+        by_duration.setdefault(period.duration_months, []).append((period, number))
+    return [
+        _Line(row, duration, points, step_of.get(duration, duration))
+        for duration, points in sorted(by_duration.items())
     ]
-    texts += [grid.catalogue.name for grid in grids if not grid.series]
-    return listed([*dict.fromkeys(map(_cut, texts))], _MOST_EMPTY)
 
 
-def _describe(ax: "Axes", missing: str) -> None:
+def _describe(ax: "Axes", missing: Sequence[str]) -> None:
     """Write what the lines share into the title, and the others into the legend.
 
     Args:
         missing: the names of what has no value.
     """
-    characters = max(1, int(_measure_inches(ax) * _CHARACTERS))
     lines = {artist: _LINES[artist] for artist in ax.lines if artist in _LINES}
     rows = list(dict.fromkeys(line.row for line in lines.values()))
     names = name_rows(rows, group_names=True)
     has_durations = len({line.duration for line in lines.values()}) > 1
     for artist, line in lines.items():
-        texts = [VERSION_WORDS.get(text, _cut(text)) for text in names.texts[line.row]]
+        texts = [VERSION_WORDS.get(text, text) for text in names.texts[line.row]]
         if has_durations:
             texts.append(f"{line.duration} months")
-        artist.set_label(_wrap(join_texts(texts), characters))
+        artist.set_label(_wrap(join_texts(texts)))
     versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
-    shared = [
-        _cut(text)
-        for head, text in names.shared.items()
-        if head not in ("values", "group")
-    ]
+    shared = [names.shared.get(head, "") for head in ("entity", "series", "scopes")]
     title = join_texts([*shared, " and ".join(versions)])
-    ax.set_title(_wrap(title, characters), loc="left")
-    ax.set_ylabel(_name_units(rows), fontsize="small")
+    ax.set_title(_wrap(title), loc="left")
+    # The descriptions state the units.
+    descriptions = dict.fromkeys(row.series.description.strip() for row in rows)
+    units = [
+        _wrap(shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH)
+        for text in [*descriptions][:_MOST_LABELS]
+    ]
+    ax.set_ylabel("\n".join(units), fontsize="small")
     handles: list[Any] = list(lines)
     if missing:
         line = library("matplotlib.lines", "plot").Line2D
-        label = _wrap(f"no value: {missing}", characters)
+        label = _wrap(f"no value: {listed([*dict.fromkeys(missing)], _MOST_EMPTY)}")
         handles.append(line([], [], linestyle="none", label=label))
     if (legend := ax.get_legend()) is not None:
         legend.remove()
@@ -251,41 +241,21 @@ def _describe(ax: "Axes", missing: str) -> None:
     ax.legend(handles=handles, fontsize="small", frameon=False, **place)
 
 
-def _name_units(rows: Sequence[Row]) -> str:
-    """Return the descriptions of the rows, which state their units, as the label of an
-    axis.
-    """
-    # With one description the title or the legend names what it is of.
-    descriptions = list({row.series.description.strip() for row in rows})
-    if len(descriptions) > 1:
-        descriptions = list(describe_rows(rows))
-    lines: list[str] = []
-    for text in descriptions[:_MOST_LABELS]:
-        text = shorten_middle(text, _LONGEST_LABEL)
-        lines += fill(text, _LABEL_WIDTH).splitlines()
-    return "\n".join(map(_escape_markup, lines))
-
-
 def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
-    """Put the ticks at year ends, with period labels; of few periods of one duration,
-    at each of them.
+    """Put the ticks at fiscal ends, with period labels; over years only at the ends of
+    years.
     """
     durations = {line.duration for line in lines}
-    labels = {
-        period.fiscal_end: period.label for line in lines for period, _ in line.points
-    }
-    first, last = (round(end) for end in ax.dataLim.intervalx)
+    ends = sorted({period.fiscal_end for line in lines for period, _ in line.points})
     # Ticks at every period would be uneven where quarters are missing, and be too many
     # over years.
-    if len(durations) > 1 or last - first >= _SHORT_SPAN:
-        duration = 3 if durations == {3} else 12
-        years = range(-(-first // 12) - 1, last // 12)
-        ends = [Period(year, 12, duration) for year in years]
-        labels = {period.fiscal_end: period.label for period in ends} or labels
+    if len(durations) > 1 or ends[-1] - ends[0] >= _SHORT_SPAN:
+        ends = [end for end in ends if end % 12 == 0] or ends
     # Thinned out from the latest tick, which readers look for.
-    step = ceil(len(labels) / max(1, _measure_inches(ax) * _TICKS))
-    shown = sorted(labels)[::-step][::-1]
-    ax.set_xticks(shown, [labels[end] for end in shown], fontsize="small")
+    ends = ends[:: -ceil(len(ends) / _MOST_TICKS)][::-1]
+    duration = 12 if len(durations) > 1 else min(durations)
+    labels = [Period.ending(end, duration).label for end in ends]
+    ax.set_xticks(ends, labels, fontsize="small")
 
 
 def _format_tick(ax: "Axes", percent: int, number: float, _: object = None) -> str:
@@ -304,23 +274,12 @@ def _format_tick(ax: "Axes", percent: int, number: float, _: object = None) -> s
     return f"{number / size:,.15g}{_MAGNITUDES.get(size, '')}"
 
 
-def _measure_inches(ax: "Axes") -> float:
-    width: float = ax.get_window_extent().width / ax.figure.dpi
-    return width
+def _wrap(text: str, width: int = _LINE_WIDTH) -> str:
+    """Return a text in lines that fit its axes; a name can have a megabyte.
 
-
-def _cut(text: str) -> str:
-    """Return a text of the service as it is drawn: a name can have a megabyte."""
-    return shorten(text, _LONGEST_LABEL)
-
-
-def _wrap(text: str, characters: int) -> str:
-    """Return a text in lines of so many characters, so that it fits its axes."""
-    return "\n".join(map(_escape_markup, fill(text, characters).splitlines()))
-
-
-def _escape_markup(text: str) -> str:
-    """Return a text that matplotlib draws as it is: a dollar sign does not start a
-    formula, and a leading underscore does not keep a line out of the legend."""
-    text = printable(text).replace("$", r"\$")
+    matplotlib draws it as it is: a dollar sign does not start a formula, and a leading
+    underscore does not hide a line from the legend.
+    """
+    lines = fill(shorten_middle(text, _LONGEST), width).splitlines()
+    text = "\n".join(map(printable, lines)).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text

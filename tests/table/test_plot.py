@@ -1,7 +1,6 @@
 """The quick look."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ async def test_legend_names_series_without_value() -> None:
     """A line that is missing would be taken for one that was not requested."""
     axes = (await panel_of(NUMBERS, [FY23, FY24, Q1, Q2])).plot()
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert texts[-1] == "no value: Label of empty, Group annual"
+    assert texts[-1] == "no value: Label of empty"
 
 
 async def test_a_long_legend_fits_its_axes() -> None:
@@ -245,7 +244,7 @@ async def test_axes_take_one_number_format(pyplot: Any) -> None:
 
 
 async def test_axis_shows_the_descriptions() -> None:
-    """They state the unit: one for all lines, or whose are which."""
+    """They state the units."""
     dollars = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
     axes = dollars.plot()
     assert axes.get_ylabel() == "About sales.annual. Unit: USD."
@@ -253,10 +252,8 @@ async def test_axis_shows_the_descriptions() -> None:
     series = tuple(msgspec.structs.replace(each, description=other) for each in dollars._grid.series)
     yen = evolve(renamed(dollars, "Other"), grid=evolve(renamed(dollars, "Other")._grid, series=series))
     yen.plot(axes)
-    assert axes.get_ylabel().replace("\n", " ") == (
-        "Label of sales, different descriptions: Example Company: About sales.annual. Unit: USD.; Other: In"
-        r" \$ or _yen_. Unit: JPY."
-    )
+    units = "About sales.annual. Unit: USD.\nIn \\$ or _yen_. Unit: JPY."
+    assert axes.get_ylabel() == units
 
 
 async def test_title_or_legend_shows_the_version() -> None:
@@ -310,7 +307,6 @@ async def test_percentage_scales_have_own_axes() -> None:
         ((15_118_000_000, 15_121_000_000), "#,##0"),
         ((0.25001, 0.25002), "0.0%"),
         ((-3.00001, -3), "0"),
-        ((1e15, 1e15 + 2), "0"),
     ],
 )
 async def test_the_labels_of_ticks_are_distinct(numbers: tuple[float, float], form: str) -> None:
@@ -321,16 +317,3 @@ async def test_the_labels_of_ticks_are_distinct(numbers: tuple[float, float], fo
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert len(labels) > 2
     assert len(set(labels)) == len(labels)
-
-
-async def test_lowest_axes_name_the_publications(pyplot: Any) -> None:
-    """One date, or the first and the last."""
-    axes = (await amounts_and_rates()).plot()
-    text = "fiscal periods; publication of 2026-02-03"
-    assert [each.get_xlabel() for each in axes.figure.axes] == ["", text]
-    other = await amounts_and_rates("Other")
-    later = evolve(other.catalogue, created_timestamp=datetime(2026, 5, 21, tzinfo=UTC))
-    other = evolve(other, grid=evolve(other._grid, catalogue=later))
-    both = "fiscal periods; publications of 2026-02-03 to 2026-05-21"
-    stack = compared(await amounts_and_rates(), other).plot().figure.axes
-    assert [each.get_xlabel() for each in stack] == ["", both]

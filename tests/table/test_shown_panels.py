@@ -221,14 +221,11 @@ async def test_results_have_notebook_forms() -> None:
         catalogue = await client.catalogue(sandbox.entities[0])
         plan = await client.plan(catalogue, Select(), Annual())
         panel = await client.run(plan)
-        stats = client.stats()._repr_html_()
     assert "<td>annual</td>" in catalogue._repr_html_() or ">annual</th>" in catalogue._repr_html_()
     assert plan._repr_html_().count("<tr>") == len(plan.batches) + 1
     series = panel[demo_id("Revenue/annual")]._repr_html_()
     assert "<td>416,161,000,000</td>" in series
     assert " original values" in series
-    assert ">query</th>" in stats
-    assert ">total</th>" in stats
 
 
 @pytest.mark.parametrize("wrong", ["costs", None])

@@ -163,16 +163,3 @@ async def test_2_4_wrong_number_is_malformed(number: object) -> None:
         page = await anext(client.query_pages(ENTITY, query()))
         with pytest.raises(MalformedAnswerError, match=r"@ \$\.series\[0\] \(A-sales\)\.values\[0\]\.number"):
             _ = page.series[0].values
-
-
-async def test_series_are_equal_by_value(client: Client) -> None:
-    """Else a restatement would not be seen; the pages they come on can be keys of a dict."""
-    found = [
-        [page async for page in client.query_pages(ENTITY, query(value_version=version))]
-        for version in ("original", "original", "latest_restated")
-    ]
-    first, again, restated = ({each.series_id: each for each in page.series} for (page,) in found)
-    assert first == again
-    assert first["A-sales"] != restated["A-sales"]
-    assert len({first["A-sales"], again["A-sales"]}) == 1
-    assert len({page for (page,) in found}) == 3

@@ -56,86 +56,6 @@ async def test_the_request_is_a_post(client: Client, sandbox: Sandbox) -> None:
     assert (sent.method, sent.path, sent.params) == ("POST", f"/v1/entities/{ENTITY}/dataset/query", {})
 
 
-async def test_body_metric_ids(client: Client, sandbox: Sandbox) -> None:
-    """metric_ids narrow the result, and are sent in the order given."""
-    asked = query(metric_ids=["staff", "profit"])
-    assert (await body_of(client, sandbox, asked))["metric_ids"] == ["staff", "profit"]
-    assert {series_id for series_id, _ in await numbers(client, asked)} == {"A-profit", "Q-profit"}
-
-
-async def test_body_scope_combinations(client: Client, sandbox: Sandbox) -> None:
-    """Complete, ordered paths narrow the result; a prefix of a path is another path."""
-    asked = query(scope_combinations=[EMEA, CLOUD])
-    assert (await body_of(client, sandbox, asked))["scope_combinations"] == [
-        references(EMEA),
-        references(CLOUD),
-    ]
-    assert {series_id for series_id, _ in await numbers(client, query(scope_combinations=CLOUD))} == {
-        "Q-cloud"
-    }
-
-
-async def test_body_reporting_group_ids(client: Client, sandbox: Sandbox) -> None:
-    """reporting_group_ids narrow the result; without them all matching groups are included."""
-    assert "reporting_group_ids" not in await body_of(client, sandbox, query())
-    asked = query(reporting_group_ids="annual")
-    assert (await body_of(client, sandbox, asked))["reporting_group_ids"] == ["annual"]
-    assert {series_id for series_id, _ in await numbers(client, asked)} == {"A-sales", "A-profit"}
-
-
-@each_dialect
-@pytest.mark.parametrize("version", ["original", "latest_restated"])
-async def test_body_value_version(client: Client, sandbox: Sandbox, version: str) -> None:
-    """The numbers are those of the version; a value without restatement keeps its original one."""
-    asked = query(value_version=version)
-    assert await numbers(client, asked) == meant(asked)
-    assert sandbox.log[-1].body["value_version"] == version
-
-
-async def test_body_limit_is_100_unless_given(client: Client, sandbox: Sandbox) -> None:
-    """The service's default of 25 would cost four times the allowance."""
-    assert (await body_of(client, sandbox, query()))["limit"] == 100
-
-
-@each_dialect
-@pytest.mark.parametrize("prefetch", [False, True])
-@pytest.mark.parametrize("size", [1, 3, 7])
-async def test_limit_does_not_change_result(client: Client, size: int, prefetch: bool) -> None:
-    """The page size changes the pages and not the result, with and without prefetch."""
-    assert await numbers(client, query(), page_size=size, prefetch=prefetch) == meant(query())
-
-
-@each_dialect
-@pytest.mark.parametrize(
-    "labels", [["FY2023"], ["FY2024", "FY2023-H1"], ["FY2024-Q2", "FY2023-Q1", "FY2023"], ["FY1999"]]
-)
-async def test_mode_exact_selects_exactly_those_periods(client: Client, labels: list[str]) -> None:
-    """None of another duration that ends in the same month comes along."""
-    asked = query(periods=Exact(labels))
-    assert await numbers(client, asked) == meant(asked)
-
-
-@each_dialect
-@pytest.mark.parametrize(
-    "bounds", [((2023, 6), (2023, 6)), ((2023, 4), (2024, 3)), ((2024, 12), (2030, 1)), ((1, 1), (2, 1))]
-)
-async def test_mode_fiscal_range_includes_both_ends(client: Client, bounds: Any) -> None:
-    """All observations whose fiscal ends lie between."""
-    asked = query(periods=FiscalRange(*bounds))
-    assert await numbers(client, asked) == meant(asked)
-
-
-@each_dialect
-@pytest.mark.parametrize("months", [1, 6, 7, 12, 13, 24, 600])
-@pytest.mark.parametrize("groups", [None, ["quarterly"]])
-async def test_mode_trailing_ends_at_latest_period(
-    client: Client, months: int, groups: list[str] | None
-) -> None:
-    """A trailing window ends at the latest period of the matching series, so other series have another."""
-    asked = query(periods=Trailing(months), reporting_group_ids=groups)
-    assert await numbers(client, asked) == meant(asked)
-
-
 @pytest.mark.parametrize(
     ("periods", "sent"),
     [
@@ -167,16 +87,31 @@ async def test_rule_1_result_is_what_matches(client: Client, data: st.DataObject
         data.draw(st.lists(st.sampled_from(METRICS), min_size=1, unique=True)),
         data.draw(st.lists(st.sampled_from(PATHS), min_size=1, unique=True)),
         data.draw(
-            st.lists(st.sampled_from(LABELS), min_size=1, unique=True).map(Exact)
-            | st.integers(1, 30).map(Trailing)
+            st.lists(st.sampled_from([*LABELS, "FY1999"]), min_size=1, unique=True).map(Exact)
+            | (st.integers(1, 30) | st.just(600)).map(Trailing)
             | st.tuples(st.integers(1, 12), st.integers(1, 12)).map(
                 lambda m: FiscalRange((2023, m[0]), (2024, m[1]))
             )
+            | st.sampled_from([FiscalRange((1, 1), (2, 1)), FiscalRange((2024, 12), (2030, 1))])
         ),
         data.draw(st.none() | st.lists(st.sampled_from(["annual", "quarterly"]), min_size=1, unique=True)),
         data.draw(st.sampled_from(["original", "latest_restated"])),
     )
-    assert await numbers(client, asked, page_size=data.draw(st.integers(1, 8))) == meant(asked)
+    options = {"page_size": data.draw(st.integers(1, 8)), "prefetch": data.draw(st.booleans())}
+    assert await numbers(client, asked, **options) == meant(asked)
+
+
+async def test_body_has_every_selection(client: Client, sandbox: Sandbox) -> None:
+    """As it was given, and 100 series a page: the default of 25 would cost four times the allowance."""
+    asked = query(
+        metric_ids=["staff", "profit"], scope_combinations=[EMEA, CLOUD], reporting_group_ids="annual"
+    )
+    body = await body_of(client, sandbox, asked)
+    assert (body["metric_ids"], body["reporting_group_ids"]) == (["staff", "profit"], ["annual"])
+    assert body["scope_combinations"] == [references(EMEA), references(CLOUD)]
+    assert (body["limit"], body["value_version"]) == (100, "original")
+    body = await body_of(client, sandbox, query(value_version="latest_restated"))
+    assert (body["value_version"], "reporting_group_ids" in body) == ("latest_restated", False)
 
 
 async def test_rule_3_next_page_adds_cursor(client: Client, sandbox: Sandbox) -> None:

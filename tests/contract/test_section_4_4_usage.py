@@ -1,13 +1,12 @@
 """Section 4.4: read usage."""
 
-import asyncio
 from datetime import date, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncfin import Client
-from asyncfin.sandbox import Latency, Sandbox
+from asyncfin.sandbox import Sandbox
 from tests import examples
 from tests.contract.conftest import asking
 
@@ -52,14 +51,3 @@ async def test_every_day_is_reported_once(client: Client, start: date, days: int
     windows = await client.usage(start, start + timedelta(days=days))
     listed = [day["date"] for window in windows for day in window.body["days"]]
     assert listed == [str(start + timedelta(days=at)) for at in range(days + 1)]
-
-
-@pytest.mark.virtual
-async def test_windows_are_read_together(sandbox: Sandbox) -> None:
-    """Windows are read at the same time and come in order even if the first ones answer last."""
-    sandbox.inject(*(Latency(nth=nth, seconds=10 - nth) for nth in (1, 2, 3)))
-    async with asking(sandbox) as client:
-        windows = await client.usage("2024-01-01", "2024-09-01")
-        assert asyncio.get_running_loop().time() == pytest.approx(9, abs=1)
-    assert [window.start_date for window in windows] == sorted(window.start_date for window in windows)
-    assert len(windows) == 3

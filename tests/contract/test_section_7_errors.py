@@ -14,7 +14,6 @@ from asyncfin import (
     ServerFailureError,
     ServiceError,
 )
-from asyncfin.events import Retrying
 from asyncfin.sandbox import Sandbox, Status
 from tests.contract.conftest import ENTITY, SECOND, asking, query
 
@@ -82,25 +81,6 @@ async def test_rows_5xx_are_retried(sandbox: Sandbox, status: int, operation: st
         else:
             await anext(client.query_pages(ENTITY, query()))
     assert [sent.status for sent in sandbox.log] == [status] * 3 + [200]
-
-
-async def test_rows_5xx_lengthen_waits(sandbox: Sandbox) -> None:
-    """Each wait is drawn from twice the span of the one before, and that is really waited."""
-    sandbox.inject(Status(status=503))
-    waits: dict[int, list[float]] = {}
-
-    def observer(event: object) -> None:
-        if isinstance(event, Retrying):
-            waits.setdefault(event.attempt, []).append(event.wait)
-
-    for _ in range(12):  # a client each: one that has failed for half a minute sends probes only
-        async with asking(sandbox, retry=Retry(attempts=5, wait_initial=1), observers=[observer]) as client:
-            with pytest.raises(ServerFailureError):
-                await client.dataset(ENTITY)
-    assert {attempt: len(drawn) for attempt, drawn in waits.items()} == dict.fromkeys((1, 2, 3, 4), 12)
-    for attempt, span in ((1, 1), (2, 2), (3, 4), (4, 8)):
-        assert span / 2 < max(waits[attempt]) <= span
-    assert asyncio.get_running_loop().time() >= sum(map(sum, waits.values()))
 
 
 @pytest.mark.parametrize(

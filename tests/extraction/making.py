@@ -80,11 +80,3 @@ def make_nothing() -> None:
 async def make_later() -> Client:
     """A client that would have to be awaited."""
     return Client.from_env()
-
-
-# What the clients of `make_observed_client` announce; for workers that are threads of this process.
-EVENTS: list[Event] = []
-
-
-def make_observed_client() -> Client:
-    return Client.from_env(observers=[EVENTS.append])

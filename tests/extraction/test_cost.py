@@ -2,14 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from asyncfin import (
     Annual,
     Client,
     FiscalRange,
-    ManifestMismatchError,
-    Quarterly,
     Select,
     TokenBucket,
     extract,
@@ -62,14 +58,3 @@ async def test_time_budget_follow_from_bucket(sandbox: Sandbox, folder: Path) ->
     assert (cost.rate, cost.budget) == (2.0, 18)
     assert cost.fits is (cost.least <= 18)
     assert "2 requests a second" in str(cost)
-
-
-async def test_another_question_is_rejected_or_replaced(client: Client, folder: Path) -> None:
-    """Asked to replace it, the estimate counts all entities as new, and deletes nothing."""
-    unknown = await extract_cost(client, IDS, Select(), Quarterly(), to=folder)
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    with pytest.raises(ManifestMismatchError):
-        await extract_cost(client, IDS, Select(), Quarterly(), to=folder)
-    cost = await extract_cost(client, IDS, Select(), Quarterly(), to=folder, replace=True)
-    assert (cost.files, cost.least) == (0, unknown.least)
-    assert len(names(folder)) == len(IDS)

@@ -6,11 +6,9 @@ import pytest
 
 from asyncfin import (
     Annual,
-    ArgumentError,
     Client,
     Exact,
     Select,
-    SelectionError,
     read_entity,
 )
 from asyncfin.sandbox import Sandbox, Switch
@@ -64,31 +62,6 @@ async def test_dataset_without_periods(periods: Any, missing: dict[str, Any]) ->
     async with Sandbox(company) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         answer = await read_entity(client, company.entity_id, Select(), periods)
     assert dict(answer.missing) == missing
-
-
-@pytest.mark.parametrize(
-    ("changed", "error", "said"),
-    [
-        ({"client": None}, ArgumentError, "client must be a Client"),
-        ({"entity_id": ""}, SelectionError, "entity_id"),
-        ({"select": "x"}, SelectionError, "select must be a Select"),
-        ({"periods": "FY2024"}, SelectionError, "periods"),
-        ({"value_version": "newest"}, SelectionError, "value_version"),
-    ],
-)
-async def test_wrong_argument_refused_before_request_sent(
-    client: Client, sandbox: Sandbox, changed: dict[str, Any], error: type[Exception], said: str
-) -> None:
-    """A wrong argument is refused by name before a request is sent."""
-    right: dict[str, Any] = {
-        "client": client,
-        "entity_id": IDS[0],
-        "select": Select(),
-        "periods": Annual(),
-    }
-    with pytest.raises(error, match=said):
-        await read_entity(**(right | changed))
-    assert sandbox.log == []
 
 
 async def test_cached_catalogue_is_not_read_again(client: Client, sandbox: Sandbox) -> None:

@@ -12,7 +12,6 @@ from attrs import evolve
 
 from asyncfin import (
     Annual,
-    AuthenticationError,
     Client,
     Select,
     SelectionError,
@@ -47,16 +46,6 @@ async def test_value_breaks_spec_never_reaches_file(sandbox: Sandbox, client: Cl
     report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
     assert [each.failure.error for each in report.failed if each.failure] == ["MalformedAnswerError"]
     assert rows(folder) == annual(FIRST[0])
-
-
-async def test_refused_token_stops_run_keeps_done(sandbox: Sandbox, client: Client, folder: Path) -> None:
-    """A token that ends half way: what was done is done, the rest is left."""
-    await extract(client, IDS[:2], Select(), Annual(), to=folder)
-    async with Client(sandbox.base_url, "no-token") as refused:
-        report = await extract(refused, IDS, Select(), Annual(), to=folder)
-    assert isinstance(report.stopped, AuthenticationError)
-    assert len(report.left) == len(IDS)
-    assert len((await extract(client, IDS, Select(), Annual(), to=folder)).unchanged) == 2
 
 
 async def test_token_service_echoes_reaches_no_file(sandbox: Sandbox, client: Client, folder: Path) -> None:

@@ -202,18 +202,6 @@ async def test_clock_steps_back_changes_no_order(night: Nights) -> None:
     assert len(set(known)) == 4
 
 
-async def test_runs_form_a_chain(night: Nights) -> None:
-    """The footers form a chain; they have the number of their format."""
-    for content in (ONE, TWO):
-        night.publish(content)
-        await night.run(history=True)
-    first, second = sorted((night.to.parent / "_night.changes").glob("*.parquet"))
-    footers = [json.loads(pq.read_metadata(path).metadata[b"asyncfin"]) for path in (first, second)]
-    assert [each["feed"]["previous"] for each in footers] == [None, first.stem]
-    of_file = json.loads(pq.read_metadata(night.to / f"{entity(1)}.parquet").metadata[b"asyncfin"])
-    assert [each["format"] for each in (*footers, of_file)] == [1, 1, 1]
-
-
 async def test_a_missing_run_is_named(night: Nights) -> None:
     """In the middle by the run after it, at the end by the files that it wrote."""
     for content in (ONE, TWO, ONE):

@@ -1,6 +1,5 @@
 """What a run leaves behind for operators: `last.json`, for each way in which it can end."""
 
-import asyncio
 import json
 import os
 import platform
@@ -18,10 +17,8 @@ from asyncfin import (
     Select,
     extract,
 )
-from asyncfin.extraction.last import FORMAT, read_last
-from asyncfin.extraction.places import place_of
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
-from asyncfin.sandbox import Drop, Latency, Sandbox, Status
+from asyncfin.sandbox import Drop, Sandbox, Status
 from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, clocked
 
 NOW = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
@@ -102,46 +99,6 @@ async def test_stopped_run_names_its_error(sandbox: Sandbox, folder: Path) -> No
     assert (last["stopped"]["status"], last["stopped"]["request_id"]) == (401, report.stopped.request_id)
     assert last["stopped"]["at"].endswith("Z")
     assert "wrong" not in json.dumps(last)
-
-
-async def test_a_stopped_run_is_interrupted(sandbox: Sandbox, client: Client, folder: Path) -> None:
-    """It finishes what is in progress, and has the exit code of Ctrl-C."""
-    stop = asyncio.Event()
-    sandbox.inject(Latency(operation="query", seconds=0.1, nth=2))
-
-    def note(progress: Any) -> None:
-        if progress.done:
-            stop.set()
-
-    report = await run(client, folder, progress=note, stop=stop)
-    last = written(folder)
-    assert (report.outcome, report.exit_code) == ("interrupted", 130)
-    assert (last["exit"], last["outcome"], last["stopped"]) == (130, "interrupted", None)
-    assert last["done"] + last["left"] == 6
-    assert last["left"] >= 1
-
-
-async def test_outcome_cannot_written_logged(
-    client: Client, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It ends nothing."""
-    make_folder(place_of_last(folder))
-    report = await run(client, folder)
-    assert report.exit_code == 0
-    assert "the outcome of the run" in caplog.text
-
-
-def make_folder(path: Path) -> None:
-    path.mkdir(parents=True)
-
-
-@pytest.mark.parametrize("content", ["", "[1]", json.dumps({"format": FORMAT + 1}), None])
-def test_no_outcome_this_format_none(folder: Path, content: str | None) -> None:
-    """A newer version may have written it, or a killed editor."""
-    make_folder(place_of_last(folder).parent)
-    if content is not None:
-        place_of_last(folder).write_text(content)
-    assert read_last(place_of(folder)) is None
 
 
 @pytest.mark.parametrize(

@@ -7,34 +7,12 @@ import pytest
 from asyncfin import Annual, Client, Select, SelectionError, extract
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.model.catalogue import Catalogue
-from tests.extraction.conftest import FIRST, IDS, annual, rows
+from tests.extraction.conftest import IDS
 
 
 @pytest.fixture
 async def catalogues(client: Client) -> list[Catalogue]:
     return [await client.catalogue(entity_id) for entity_id in IDS]
-
-
-def uneven(catalogues: list[Catalogue]) -> tuple[str, str]:
-    """A metric of the first company and one of the second, each missing in the other."""
-    first, second = (set(each.by_metric) for each in catalogues[:2])
-    return min(first - second), min(second - first)
-
-
-async def test_entity_is_done_with_part(client: Client, folder: Path, catalogues: list[Catalogue]) -> None:
-    """Each file has the one metric that its entity knows, and the report names the other."""
-    metrics = uneven(catalogues)
-    report = await extract(client, IDS[:2], Select(metric_ids=metrics), Annual(), to=folder)
-    assert [dict(each.missing) for each in report.done] == [
-        {"metric_ids": metrics[1:]},
-        {"metric_ids": metrics[:1]},
-    ]
-    ids = {
-        (catalogue.entity_id, series.series_id)
-        for catalogue, metric in zip(catalogues, metrics, strict=False)
-        for series in catalogue.by_metric[metric]
-    }
-    assert rows(folder) == [row for row in annual(*FIRST[:2]) if row[:2] in ids]
 
 
 async def test_unknown_names_have_close_matches(

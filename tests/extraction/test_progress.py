@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,12 +11,11 @@ from asyncfin import (
     Client,
     ExtractProgress,
     Select,
-    TokenBucket,
     extract,
     extract_cost,
 )
 from asyncfin.sandbox import Sandbox, Status
-from tests.extraction.conftest import IDS, UNKNOWN_ID, clocked
+from tests.extraction.conftest import IDS, UNKNOWN_ID
 
 
 async def test_progress_counts_up_to_the_report(client: Client, folder: Path) -> None:
@@ -72,18 +69,3 @@ async def test_two_runs_on_client_count(client: Client, folder: Path) -> None:
     assert client.stats().requests == one.requests + other.requests
     cost = await extract_cost(client, IDS, Select(), Annual(), to=folder, refresh=True)
     assert cost.least == one.requests
-
-
-@pytest.mark.virtual
-async def test_progress_goes_on_while_allowance_waited(
-    sandbox: Sandbox, folder: Path, virtual_clock: Any
-) -> None:
-    """Every ten seconds, so that a line now and then shows that the run lives."""
-    received: list[ExtractProgress] = []
-    bucket = TokenBucket(daily_budget=3, clock=virtual_clock)
-    async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
-        waiting: dict[str, Any] = {"wait": True, "progress": received.append}
-        await extract(clocked(client, virtual_clock), IDS[:2], Select(), Annual(), to=folder, **waiting)
-    moments = [progress.seconds for progress in received if progress.waiting]
-    assert moments[-1] - moments[0] > 40
-    assert all(later - earlier <= 10.1 for earlier, later in pairwise(moments))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncfin import Annual, Exact, FiscalRange, Period, Quarterly, Select, Trailing
+from asyncfin import Annual, FiscalRange, Quarterly, Select, Trailing
 from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.model.selection import PeriodSelection
 
@@ -52,35 +52,6 @@ def test_two_selections_have_hash(one: dict[str, Any], other: dict[str, Any], so
 
     assert hashed(shuffled) == hashed(one)
     assert (hashed(one) == hashed(other)) == (meaning(one) == meaning(other))
-
-
-PERIODS = [
-    Annual(),
-    Annual(2020),
-    Annual(2020, 2024),
-    Annual(last=2),
-    Quarterly(),
-    Quarterly(last=2),
-    Trailing(12),
-    Trailing(24),
-    FiscalRange(),
-    FiscalRange(2020),
-    FiscalRange(None, 2020),
-    FiscalRange((2020, 6), 2024),
-    Exact("FY2024"),
-    Exact(["FY2023", "FY2024"]),
-    Exact([Period(2024, 12, 3)]),
-]
-
-
-def test_every_selection_periods_own_hash() -> None:
-    """Fifteen of them, and both value versions."""
-    questions = [
-        SharedQuestion(Select(), periods, version)
-        for periods in PERIODS
-        for version in ("original", "latest_restated")
-    ]
-    assert len({question.hash for question in questions}) == 2 * len(PERIODS)
 
 
 def test_a_predicate_counts_by_its_name() -> None:

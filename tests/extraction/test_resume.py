@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,10 +37,6 @@ async def test_what_has_changed_is_read_again(client: Client, sandbox: Sandbox, 
     assert [each.entity_id for each in report.done] == [IDS[2]]
     assert spent(sandbox, since).count("dataset") == len(IDS)
     assert rows(folder) == annual(*FIRST[:2], COMPANIES[2], *FIRST[3:])
-
-
-def shout(name: str, sent: Any, answer: dict[str, Any]) -> None:
-    answer["dataset_id"] = answer["dataset_id"].upper()
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "rotten"])

@@ -138,16 +138,6 @@ async def test_file_rows_proves_question(
     assert len(raised.value.extract_report.done) == 30
 
 
-async def test_name_unknown_to_all_is_error(client: Client, folder: Path) -> None:
-    """All files are written: they have what exists of the question."""
-    metric = (await client.catalogue(IDS[0])).series[0].metric_id
-    with pytest.raises(UnknownToAllError, match=f"none of 6 entities has metric_ids '{metric}x'") as raised:
-        await extract(client, IDS, Select(metric_ids=[metric, f"{metric}x"]), Annual(), to=folder)
-    report = raised.value.extract_report
-    assert (len(report.done), report.exit_code) == (6, 2)
-    assert report.rows > 0
-
-
 def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.iterdir()}
 

@@ -90,15 +90,3 @@ async def test_what_fails_twice_has_failed(folder: Path, workers: Executor | Non
     assert (failed.entity_id, failed.requests) == (IDS[7], 2)
     assert served.requests[IDS[7]] == 2
     assert [each.entity_id for each in ended].count(IDS[7]) == 1
-
-
-@pytest.mark.parametrize("code", [403, 404, 400])
-async def test_failed_entity_is_not_read_again(folder: Path, workers: Executor | None, code: int) -> None:
-    """It would fail again."""
-
-    def status(entity_id: str, operation: str, number: int) -> int:
-        return code if entity_id == IDS[7] else 200
-
-    report, served, _ = await extracted(status, IDS, folder, workers=workers)
-    assert [each.entity_id for each in report.failed] == [IDS[7]]
-    assert served.requests[IDS[7]] == 1

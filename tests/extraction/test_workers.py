@@ -14,7 +14,6 @@ import pyarrow.compute as compute
 import pytest
 
 from asyncfin import (
-    AllowanceExhaustedError,
     Annual,
     ArgumentError,
     Client,
@@ -32,7 +31,7 @@ from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.run import Job
 from asyncfin.extraction.workers import Chunk
-from asyncfin.sandbox import Account, Sandbox, Status
+from asyncfin.sandbox import Sandbox, Status
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.fresh import processes
 from tests.extraction.making import (
@@ -193,22 +192,6 @@ async def test_stop_leaves_waiting_chunks(client: Client, folder: Path) -> None:
     assert 1 <= len(report.done) <= 3
     assert len(report.done) + len(report.left) == len(IDS) - 1
     assert len(names(folder)) == len(report.done) + 1
-
-
-async def test_used_up_allowance_ends_run(
-    sandbox: Sandbox, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch, threads: Executor
-) -> None:
-    """An engine would try a failed task again at once."""
-    sandbox.put_account(Account("small", allowance=7))
-    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.issue_token("small"))
-    asked: dict[str, Any] = {"executor": threads, "chunk": 1}
-    report = await extract(Client.from_env, IDS, Select(), Annual(), to=folder, **asked)
-    assert isinstance(report.stopped, AllowanceExhaustedError)
-    assert (len(report.failed), bool(report.left)) == (0, True)
-    # What was spent on those that are left was spent, too.
-    assert report.requests == len(sandbox.log)
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    assert rows(folder) == annual(*FIRST)
 
 
 async def test_the_driver_waits_for_the_allowance(sandbox: Sandbox, folder: Path, threads: Executor) -> None:
@@ -383,27 +366,3 @@ async def test_workers_keep_the_change_feed(threads: Executor, sandbox: Sandbox,
     columns = ("entity_id", "series_id", "year", "end_month", "duration_months", "number")
     found = zip(*(state.column(name).to_pylist() for name in columns), strict=True)
     assert sorted(found) == rows(folder)
-
-
-@pytest.mark.parametrize("at", [2, 5])
-async def test_a_killed_worker_loses_no_change(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
-) -> None:
-    """Its chunk is read again by another one; nothing appears twice."""
-    file = tmp_path / "kill-at"
-    file.write_text(str(at))
-    monkeypatch.setenv("ASYNCFIN_KILL_AT", str(file))
-    await extract(
-        make_killing_client,
-        IDS,
-        Select(),
-        Annual(),
-        to=folder,
-        executor=partial(processes, 2),
-        chunk=2,
-        history=True,
-    )
-    assert not file.exists()
-    table = read_changes(folder)
-    columns = ("entity_id", "series_id", "year", "end_month", "duration_months", "number")
-    assert sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True)) == rows(folder)

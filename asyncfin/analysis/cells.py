@@ -48,10 +48,12 @@ def example_rows(
     return [tuple(row.values()) for row in examples.to_pylist()]
 
 
-def combined(numbers: Any, others: Any) -> Any:
+def combined(numbers: Any, further_numbers: Any) -> Any:
     """Return a number for each row that is equal where both are."""
-    count = (compute.max(others).as_py() or 0) + 1
-    return compute.add(compute.multiply(numbers, pa.scalar(count, pa.int64())), others)
+    count = (compute.max(further_numbers).as_py() or 0) + 1
+    return compute.add(
+        compute.multiply(numbers, pa.scalar(count, pa.int64())), further_numbers
+    )
 
 
 def plain(column: Any) -> Any:

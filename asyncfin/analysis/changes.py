@@ -280,8 +280,8 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
         ("value version", old.value_version, new.value_version),
         ("selection", old.select, new.select),
     )
-    before, after = (Snapshot.of([panel], panel.to_arrow()) for panel in (old, new))
-    table = compare(before, after)
+    snapshots = (Snapshot.of([panel], panel.to_arrow()) for panel in (old, new))
+    table = compare(*snapshots)
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
     table = table.append_column(KNOWN_FROM, known_from_column(len(table), known_from))

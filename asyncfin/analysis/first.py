@@ -58,30 +58,30 @@ def first_of(
     """
     panels = panels_of(panels)
     metrics = checks.texts("metric_ids", metric_ids, "metric id")
-    chosen = [
+    parts = [
         panel.where(lambda series: series.metric_id in metrics) for panel in panels
     ]
-    if not any(map(len, chosen)):
+    if not any(map(len, parts)):
         raise SelectionError(f"no panel has the metric {listed([*map(repr, metrics)])}")
-    tables = [panel.to_arrow().replace_schema_metadata(None) for panel in chosen]
-    starts = dict(zip(chosen, accumulate(map(len, tables), initial=0), strict=False))
+    tables = [panel.to_arrow().replace_schema_metadata(None) for panel in parts]
+    starts = dict(zip(parts, accumulate(map(len, tables), initial=0), strict=False))
     rows: list[int] = []
     conflicts: list[str | None] = []
-    for group in by_publication(chosen):
+    for group in by_publication(parts):
         for values in _list_cells(group, metrics, starts):
             _, number, row = min(values)
-            others = {value[0][0] for value in values if value[1] != number}
+            differing = {value[0][0] for value in values if value[1] != number}
             rows.append(row)
             conflicts.append(
-                ", ".join(metrics[index] for index in sorted(others)) or None
+                ", ".join(metrics[index] for index in sorted(differing)) or None
             )
     ids = dict.fromkeys(panel.dataset.entity_id for panel in panels)
-    having = {panel.dataset.entity_id for panel in chosen if panel.value_count}
+    having = {panel.dataset.entity_id for panel in parts if panel.value_count}
     table = pa.concat_tables([concat([]).replace_schema_metadata(None), *tables])
     table = table.unify_dictionaries().take(pa.array(rows, pa.int64()))
     table = table.append_column("conflict", pa.array(conflicts, pa.string()))
-    without = [entity_id for entity_id in ids if entity_id not in having]
-    metadata = table_metadata(panels, without=without)
+    absent = [entity_id for entity_id in ids if entity_id not in having]
+    metadata = table_metadata(panels, without=absent)
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
     return result
 

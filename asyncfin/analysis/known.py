@@ -64,35 +64,37 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     first, latest = map(_read_cells, tables)
     restated_ends = dict(latest)
     rows: list[tuple[Any, int, bool]] = []  # the cell, its row, whether it is certain
-    unreported = 0
+    undecided_count = 0
     for row, (cell, end) in enumerate(first):
         restated_end = restated_ends.get(cell)
         # A restated value that was reported later leaves the original one to decide;
         # one without a report period leaves the cell undecided.
         if cell not in restated_ends or (restated_end or 0) > last:
-            unreported += end is None
+            undecided_count += end is None
             if end is not None and end <= last:
                 rows.append((cell, row, cell not in restated_ends))
     for row, (cell, end) in enumerate(latest, len(first)):
-        unreported += end is None
+        undecided_count += end is None
         if end is not None and end <= last:
             rows.append((cell, row, True))
     place = original.catalogue.places
     rows.sort(key=lambda entry: (place[entry[0][0]], entry[0][1:]))
-    both = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
-    table = both.unify_dictionaries().take(
+    all_rows = pa.concat_tables(
+        [table.replace_schema_metadata(None) for table in tables]
+    )
+    table = all_rows.unify_dictionaries().take(
         pa.array([row[1] for row in rows], pa.int64())
     )
     table = table.append_column(
         "certain", pa.array([row[2] for row in rows], pa.bool_())
     )
-    metadata = table_metadata([original, restated], unreported=unreported)
+    metadata = table_metadata([original, restated], unreported=undecided_count)
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
     return result
 
 
-def _check_pair(original: Panel, restated: Panel) -> None:
-    versions = original.value_version, restated.value_version
+def _check_pair(original: Panel, latest: Panel) -> None:
+    versions = original.value_version, latest.value_version
     if versions != ("original", "latest_restated"):
         raise SelectionError(
             "original and restated must be panels of the value versions 'original' and "
@@ -101,12 +103,12 @@ def _check_pair(original: Panel, restated: Panel) -> None:
         )
     reject_differing(
         "original and restated",
-        ("entity", original.dataset.entity_id, restated.dataset.entity_id),
-        ("selection", original.select, restated.select),
-        ("series", original.series_ids, restated.series_ids),
-        ("periods", original.periods_asked, restated.periods_asked),
+        ("entity", original.dataset.entity_id, latest.dataset.entity_id),
+        ("selection", original.select, latest.select),
+        ("series", original.series_ids, latest.series_ids),
+        ("periods", original.periods_asked, latest.periods_asked),
     )
-    dataset_id = restated.dataset.dataset_id
+    dataset_id = latest.dataset.dataset_id
     if not original.dataset.is_publication(dataset_id):
         raise SelectionError(
             "original and restated must be panels of one publication, not of "
@@ -125,17 +127,17 @@ def _read_cells(table: Any) -> list[tuple[tuple[Any, ...], int | None]]:
     ]
 
 
-def _read_period(reported: Any) -> Period:
-    """Return the period of a label; a date is refused with what takes one."""
-    if isinstance(reported, Period):
-        return reported
+def _read_period(period: Any) -> Period:
+    """Return the period of a label; a date is rejected."""
+    if isinstance(period, Period):
+        return period
     try:
-        is_date = isinstance(reported, date)
-        day = reported if is_date else date.fromisoformat(str(reported))
+        is_date = isinstance(period, date)
+        day = period if is_date else date.fromisoformat(str(period))
     except ValueError:
-        return Period.parse(reported)
+        return Period.parse(period)
     raise SelectionError(
-        f"reported must be a fiscal period such as FY2023, not {reported!r}; for a "
+        f"reported must be a fiscal period such as FY2023, not {period!r}; for a "
         "date keep a feed:"
         f' as_of(folder, "{day:%Y-%m-%d}")'
     )

@@ -139,5 +139,5 @@ def panels_of(panels: Any) -> tuple[Panel, ...]:
 
 def table_metadata(panels: Iterable[Panel], **facts: Any) -> dict[bytes, bytes]:
     """Return the metadata of a table that was made of panels (docs/schema.md)."""
-    about = [panel.about for panel in panels]
-    return {b"asyncfin": json.dumps({"panels": about, **facts}).encode()}
+    facts["panels"] = [panel.about for panel in panels]
+    return {b"asyncfin": json.dumps(facts).encode()}

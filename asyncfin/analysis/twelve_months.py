@@ -290,7 +290,7 @@ class _Sums:
         """Return how twelve months are made, and of what: the way that misses fewer
         values.
         """
-        quarters = [(end - before, 3) for before in (9, 6, 3, 0)]
+        quarters = [(end - distance, 3) for distance in (9, 6, 3, 0)]
         months = end % 12
         if months:
             to_date = [(end - months, 12), (end, months), (end - 12, months)]
@@ -309,7 +309,7 @@ def _list_parts(end: int, months: int) -> list[tuple[_Key, ...]]:
     """Return the ways in which a period from the start of a fiscal year has parts."""
     ways: list[tuple[_Key, ...]] = [
         ((end - 3, months - 3), (end, 3)),  # as 9M and Q4
-        tuple((end - before, 3) for before in range(months - 3, -1, -3)),
+        tuple((end - distance, 3) for distance in range(months - 3, -1, -3)),
     ]
     if months == 12:
         ways.append(((end - 6, 6), (end, 6)))

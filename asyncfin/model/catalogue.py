@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from itertools import chain, islice
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from attrs import frozen
 from msgspec import Struct
@@ -30,7 +30,7 @@ from asyncfin.model.series import CatalogueSeries, no_series, triple
 from asyncfin.words import counted, named_entity, spanned
 
 K = TypeVar("K", bound=Hashable)
-Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]
+T = TypeVar("T")
 
 # How many metrics a notebook shows.
 _SHOWN_METRICS = 200
@@ -198,12 +198,12 @@ class Catalogue(Dataset, Tabular):
     @cached_property
     def by_metric(self) -> Mapping[str, tuple[CatalogueSeries, ...]]:
         """The series of each metric, by metric id."""
-        return _grouped(self.series, attrgetter("metric_id"))
+        return _group_by(self.series, attrgetter("metric_id"))
 
     @cached_property
     def by_path(self) -> Mapping[ScopePath, tuple[CatalogueSeries, ...]]:
         """The series of each scope path."""
-        return _grouped(self.series, attrgetter("scopes"))
+        return _group_by(self.series, attrgetter("scopes"))
 
     @cached_property
     def by_triple(
@@ -212,7 +212,7 @@ class Catalogue(Dataset, Tabular):
         """The series of each metric, reporting group and scope path; rarely more than
         one.
         """
-        return _grouped(self.series, triple)
+        return _group_by(self.series, triple)
 
     @cached_property
     def by_group(self) -> Mapping[str, ReportingGroup]:
@@ -309,11 +309,11 @@ class Catalogue(Dataset, Tabular):
                 what comes close, or which conditions exclude each other.
         """
         check_select(select)
-        judged = judge(self, select)
-        error = None if allow_missing else judged.error()
+        judgement = judge(self, select)
+        error = None if allow_missing else judgement.error()
         if error is not None:
             raise error
-        return judged.series
+        return judgement.series
 
     def missing(self, select: Select) -> Missing:
         """Return what a Select names and this catalogue does not have, by field; empty
@@ -345,8 +345,9 @@ class Catalogue(Dataset, Tabular):
         Raises:
             SelectionError: this catalogue has none of the periods.
         """
-        if (resolved := resolve(periods, self.periods)) is not None:
-            return resolved
+        selection = resolve(periods, self.periods)
+        if selection is not None:
+            return selection
         has = f"periods: {named_entity(self)} has none of {periods}; it has"
         raise nothing_selected(has, self.periods, periods)
 
@@ -395,8 +396,8 @@ class Catalogue(Dataset, Tabular):
             Table(("group", "name", "basis", "cadence", "series"), groups, names=4),
         ]
         notes = []
-        if more := len(self.by_metric) - len(metrics):
-            count = counted(more, "more metric")
+        if hidden_count := len(self.by_metric) - len(metrics):
+            count = counted(hidden_count, "more metric")
             notes.append(f"{count}: catalogue.search(text), catalogue.to_pandas()")
         return document(str(self).split("\n")[:4], tables, notes)
 
@@ -409,18 +410,22 @@ def join_pages(dataset: Dataset, pages: Sequence[CataloguePage]) -> Catalogue:
     from the first one that states it.
     """
     # Most pages repeat the scope groups: the same bytes are the same object.
-    repeated = {id(page.scope_groups): page.scope_groups for page in pages}
+    distinct = {id(page.scope_groups): page.scope_groups for page in pages}
     scope_groups = []
-    for parts in _by_id("scope_group_id", repeated.values()):
-        listed = _by_id("scope_id", (part.scopes for part in parts))
+    all_parts = chain.from_iterable(distinct.values())
+    for parts in _group_by(all_parts, attrgetter("scope_group_id")).values():
+        all_scopes = chain.from_iterable(part.scopes for part in parts)
         scopes = tuple(
-            _first_stated(scope, Scope.__struct_fields__) for scope in listed
+            _merge_parts(scope_parts, Scope.__struct_fields__)
+            for scope_parts in _group_by(all_scopes, attrgetter("scope_id")).values()
         )
-        scope_groups.append(_first_stated(parts, _SCOPE_GROUP_FIELDS, scopes=scopes))
+        scope_groups.append(_merge_parts(parts, _SCOPE_GROUP_FIELDS, scopes=scopes))
     groups = []
-    for parts in _by_id("reporting_group_id", (page.groups for page in pages)):
-        series = tuple(chain.from_iterable(part.series for part in parts))
-        groups.append(_first_stated(parts, _GROUP_FIELDS, series=series))
+    all_groups = chain.from_iterable(page.groups for page in pages)
+    by_group = _group_by(all_groups, attrgetter("reporting_group_id"))
+    for group_parts in by_group.values():
+        series = tuple(chain.from_iterable(part.series for part in group_parts))
+        groups.append(_merge_parts(group_parts, _GROUP_FIELDS, series=series))
     return Catalogue(
         dataset.entity_id,
         dataset.name or pages[0].name,
@@ -436,31 +441,21 @@ _SCOPE_GROUP_FIELDS = ("scope_group_id", "name", "description")
 _GROUP_FIELDS = ("reporting_group_id", "name", "description", "basis", "cadence")
 
 
-def _by_id(name: str, pages: Iterable[Iterable[Any]]) -> Iterable[list[Any]]:
-    """Return what pages state of each thing, by the field that has its id."""
-    things: dict[str, list[Any]] = {}
-    for thing in chain.from_iterable(pages):
-        things.setdefault(getattr(thing, name), []).append(thing)
-    return things.values()
-
-
-def _first_stated(parts: Sequence[Any], names: Iterable[str], **joined: Any) -> Any:
+def _merge_parts(parts: Sequence[Any], names: Iterable[str], **fields: Any) -> Any:
     """Return a thing from its parts: each field as the first part that states it has
     it.
     """
-    if len(parts) == 1 and not joined:
+    if len(parts) == 1 and not fields:
         return parts[0]
     for name in names:
-        stated = filter(None, map(attrgetter(name), parts))
-        joined[name] = next(stated, getattr(parts[0], name))
-    return type(parts[0])(**joined)
+        values = filter(None, map(attrgetter(name), parts))
+        fields[name] = next(values, getattr(parts[0], name))
+    return type(parts[0])(**fields)
 
 
-def _grouped(
-    series: Iterable[CatalogueSeries], key: Callable[[CatalogueSeries], K]
-) -> Grouped[K]:
-    """Return the series under each key, both in order of appearance."""
-    grouped: dict[K, list[CatalogueSeries]] = {}
-    for member in series:
-        grouped.setdefault(key(member), []).append(member)
-    return {name: tuple(members) for name, members in grouped.items()}
+def _group_by(things: Iterable[T], key: Callable[[T], K]) -> dict[K, tuple[T, ...]]:
+    """Return the things under each key, both in order of appearance."""
+    groups: dict[K, list[T]] = {}
+    for thing in things:
+        groups.setdefault(key(thing), []).append(thing)
+    return {name: tuple(members) for name, members in groups.items()}

@@ -56,14 +56,14 @@ _by_path = attrgetter("scopes")
 def _read_one_by_one(
     name: str,
     read: Callable[[Any, CatalogueSeries], Any],
-    by: Callable[[CatalogueSeries], Hashable] | None,
+    key: Callable[[CatalogueSeries], Hashable] | None,
     kind: str = "word",
 ) -> SeriesColumn:
     return SeriesColumn(
         name,
         kind,
         lambda catalogue, series: [read(catalogue, member) for member in series],
-        by,
+        key,
     )
 
 
@@ -259,7 +259,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         """
         return all(match.rank == Rank.CLOSE for match in self.matches)
 
-    def _make_rows(self, most: int) -> list[tuple[str, ...]]:
+    def _make_rows(self, limit: int) -> list[tuple[str, ...]]:
         return [
             (
                 match.series.metric_id,
@@ -267,11 +267,11 @@ class SearchResult(tuple[CatalogueSeries, ...]):
                 " / ".join(self._catalogue.scope_names(match.series.scopes)),
                 match.series.reporting_group_id,
             )
-            for match in self.matches[:most]
+            for match in self.matches[:limit]
         ]
 
-    def _count_others(self, most: int) -> list[str]:
-        return [f"and {len(self) - most:,} more"] if len(self) > most else []
+    def _count_hidden(self, limit: int) -> list[str]:
+        return [f"and {len(self) - limit:,} more"] if len(self) > limit else []
 
     @property
     def _head(self) -> list[str]:
@@ -296,7 +296,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
             cells = zip(row, widths, strict=True)
             texts = [shorten_middle(cell, width).ljust(width) for cell, width in cells]
             lines.append("  ".join(texts).rstrip())
-        return "\n".join((*self._head, *lines, *self._count_others(_SHOWN)))
+        return "\n".join((*self._head, *lines, *self._count_hidden(_SHOWN)))
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
@@ -306,7 +306,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
             for row in self._make_rows(_SHOWN_HTML)
         ]
         tables = [Table(_HEADS, rows, names=4)] if rows else []
-        return document(self._head, tables, self._count_others(_SHOWN_HTML))
+        return document(self._head, tables, self._count_hidden(_SHOWN_HTML))
 
 
 def pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:

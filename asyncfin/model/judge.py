@@ -78,11 +78,11 @@ class Criterion:
         values_in_catalogue = self.list_values(catalogue)
         # A path must use all of the scope groups and no other.
         is_exact = self.field == "scope_group_ids"
-        accepted = {frozenset(values)} if is_exact else set(values)
+        choices = {frozenset(values)} if is_exact else set(values)
         return Condition(
             self.field,
             tuple(map(self.text, values)),
-            lambda series: self.read(catalogue, series) in accepted,
+            lambda series: self.read(catalogue, series) in choices,
             tuple(
                 self.text(value) for value in values if value not in values_in_catalogue
             ),
@@ -175,20 +175,20 @@ def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
 
     They are compared by metric, group and path, and by id where series share these.
     """
-    accepted: set[str] = set()
+    ids_met: set[str] = set()
     unknown_texts = []
     counts = Counter(row.series_id for row in rows)
     for row in rows:
         ids = _list_ids(catalogue, row)
         if len(ids) == 1 or row.series_id in ids:
-            accepted.add(ids[0] if len(ids) == 1 else str(row.series_id))
+            ids_met.add(ids[0] if len(ids) == 1 else str(row.series_id))
         else:
             has_id = row.series_id is not None and counts[row.series_id] == 1
             unknown_texts.append(str(row.series_id if has_id else row))
     return Condition(
         "series",
         tuple(map(str, rows)),
-        lambda series: series.series_id in accepted,
+        lambda series: series.series_id in ids_met,
         tuple(unknown_texts),
     )
 
@@ -362,13 +362,16 @@ def missing_in_all(missings: Iterable[Missing]) -> Missing:
     """Return the names that are missing in all of these, by field, in the order of the
     first.
     """
-    first, *others = [*missings] or [{}]
+    all_missing = [*missings] or [{}]
     common: dict[str, tuple[str, ...]] = {}
-    for name, values in first.items():
-        for other in others:
-            values = tuple(value for value in values if value in other.get(name, ()))
-        if values:
-            common[name] = values
+    for name, values in all_missing[0].items():
+        shared_values = tuple(
+            value
+            for value in values
+            if all(value in missing.get(name, ()) for missing in all_missing)
+        )
+        if shared_values:
+            common[name] = shared_values
     return common
 
 
@@ -431,11 +434,11 @@ def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> st
     texts = [criterion.text(value) for value in criterion.list_values(catalogue)]
     if criterion.is_word:
         return _quote(values) + suggest.all_of([*filter(None, texts)])
-    quoted = [repr(value) for value in values]
+    names = [repr(value) for value in values]
     for index, value in enumerate(values[:_EXPLAINED]):
         close = close_metrics(catalogue, value) if name == "metric_ids" else None
-        quoted[index] = suggest.quoted(value, texts, close)
-    return listed(quoted)
+        names[index] = suggest.quoted(value, texts, close)
+    return listed(names)
 
 
 def _quote(values: Iterable[str]) -> str:

@@ -162,11 +162,11 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
                 label that was probably meant.
         """
         if not isinstance(label, str) or (period := read_label(label)) is None:
-            intended = intended_period(label)
+            guess = intended_period(label)
             raise SelectionError(
                 "period must be a label such as FY2024, FY2024-Q3, FY2024-H1, "
                 f"FY2024-9M or FY2024-11-05M, not {checks.short_repr(label)}",
-                instead=intended and intended.label,
+                instead=guess and guess.label,
             )
         return period
 

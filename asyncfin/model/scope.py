@@ -22,7 +22,7 @@ class ScopeRef(Struct, frozen=True, order=True, gc=False):
     scope_id: str
 
     def __str__(self) -> str:
-        return f"{_escaped(self.scope_group_id)}={_escaped(self.scope_id)}"
+        return f"{_escape(self.scope_group_id)}={_escape(self.scope_id)}"
 
 
 ScopePath: TypeAlias = tuple[ScopeRef, ...]
@@ -40,21 +40,21 @@ _ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}  # first the one that escapes
 _ESCAPED = "(?i)%(?:25|3D|7C)"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     for character, escape in _ESCAPES.items():  # a pattern takes five times as long
         text = text.replace(character, escape)
     return text
 
 
-def _unescaped(text: str, whole: str) -> str:
-    # A stray "%" is refused, so that each path has one text form and each text one
+def _unescape(text: str, path: str) -> str:
+    # A stray "%" is rejected, so that each path has one text form and each text one
     # path.
     if "%" in re.sub(_ESCAPED, "", text):
         raise SelectionError(
-            f"scope path {short_repr(whole)}: a % in an id is written %25, an = %3D "
+            f"scope path {short_repr(path)}: a % in an id is written %25, an = %3D "
             "and a | %7C"
         )
-    return re.sub(_ESCAPED, lambda found: chr(int(found[0][1:], 16)), text)
+    return re.sub(_ESCAPED, lambda match: chr(int(match[0][1:], 16)), text)
 
 
 def format_path(path: Iterable[ScopeRef | tuple[str, str]]) -> str:
@@ -87,16 +87,16 @@ def parse_path(text: str) -> ScopePath:
     return tuple(_parse_ref(part, text) for part in text.split("|")) if text else ()
 
 
-def _parse_ref(part: str, whole: str) -> ScopeRef:
+def _parse_ref(part: str, path: str) -> ScopeRef:
     group, equals, scope = part.partition("=")
     if not equals or "=" in scope:
-        wrong = f", and {short_repr(part)} is not" if part != whole else ""
+        wrong = f", and {short_repr(part)} is not" if part != path else ""
         raise SelectionError(
-            f"scope path {short_repr(whole)} must be written group=scope|group=scope, "
+            f"scope path {short_repr(path)} must be written group=scope|group=scope, "
             "such as"
             f" product=iPhone{wrong}"
         )
-    return ScopeRef(_unescaped(group, whole), _unescaped(scope, whole))
+    return ScopeRef(_unescape(group, path), _unescape(scope, path))
 
 
 def _is_ref(value: object) -> bool:

@@ -58,9 +58,9 @@ _CAMEL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case: "DilutedEPS" has two."""
-    spaced = re.sub(_CAMEL, " ", text[:_MAX_LENGTH].replace("&", "")).casefold()
+    parts = re.sub(_CAMEL, " ", text[:_MAX_LENGTH].replace("&", "")).casefold()
     # What is for sale is not sales.
-    return re.findall(r"[^\W_]+", re.sub(r"\bfor[ -]sale\b", "forsale", spaced))
+    return re.findall(r"[^\W_]+", re.sub(r"\bfor[ -]sale\b", "forsale", parts))
 
 
 def stem(word: str) -> str:
@@ -87,9 +87,9 @@ def _read_forms(text: str) -> tuple[Words, ...]:
     return tuple(dict.fromkeys((_split(text), _split(text.casefold()))))
 
 
-def _drop(words: Words, ignored: Collection[str]) -> Words:
+def _drop(words: Words, small_words: Collection[str]) -> Words:
     """Return words without the ignored ones; all of them if these are all."""
-    return tuple(word for word in words if word not in ignored) or words
+    return tuple(word for word in words if word not in small_words) or words
 
 
 # The numbers of the lines of synonyms that have a phrase, by its words in the order of
@@ -114,11 +114,11 @@ def _read_synonyms() -> None:
 _read_synonyms()
 
 
-def _find_lines(words: Words, ignored: Collection[str]) -> set[int]:
+def _find_lines(words: Words, small_words: Collection[str]) -> set[int]:
     """Return the lines of synonyms of which words are a phrase, maybe without ignored
     words.
     """
-    phrases = (words, _drop(words, ignored))
+    phrases = (words, _drop(words, small_words))
     return set().union(*(_LINES.get(tuple(sorted(words)), ()) for words in phrases))
 
 
@@ -245,25 +245,29 @@ class _Query:
         name, path, context = names
         # What is a word of the label is compared with it. Of the others, what is a word
         # of the scopes or of the group only restricts.
-        meant = tuple(
+        label_words = tuple(
             word
             for word in self.words
             if word in name.words or not (word in path.words or word in context)
         )
-        scoped = tuple(
+        path_words = tuple(
             word for word in self.words if word in path.words or word not in context
         )
-        missing = [word for word in meant if word not in name.words]
-        if not missing and name.is_called(meant):
+        missing = [word for word in label_words if word not in name.words]
+        if not missing and name.is_called(label_words):
             return Rank.EXACT
         # "Sales" means revenue before it means the line "Sales" in a table about
         # derivatives.
-        if path.is_called(scoped) and not self._find_lines(scoped):
+        if path.is_called(path_words) and not self._find_lines(path_words):
             return Rank.EXACT
-        if not self._find_lines(meant).isdisjoint(name.lines):
+        if not self._find_lines(label_words).isdisjoint(name.lines):
             return Rank.MEANING
         if not missing:
-            return Rank.START if meant and name.begins_with(meant) else Rank.WORDS
+            return (
+                Rank.START
+                if label_words and name.begins_with(label_words)
+                else Rank.WORDS
+            )
         if all(name.resembles(word) or path.resembles(word) for word in missing):
             return Rank.ALIAS
         return None
@@ -412,10 +416,10 @@ def _find_close(catalogue: Any, query: _Query) -> dict[str, Rank]:
         series.series_id: _Query(query.match_words(index.names_of(series)), query.weak)
         for series in catalogue.series
     }
-    most = max((len(part.words) for part in queries.values()), default=0)
+    greatest = max((len(part.words) for part in queries.values()), default=0)
     ranks: dict[str, Rank] = {}
     for series_id, part in queries.items():
-        if 0 < len(part.words) == most:
+        if 0 < len(part.words) == greatest:
             rank = part.rank(index.names_of(catalogue[series_id]))
             ranks[series_id] = Rank.CLOSE if rank is None else rank
     return ranks

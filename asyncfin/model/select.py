@@ -224,11 +224,11 @@ class Select:
             raise SelectionError(
                 f"where must be a predicate; a written Select has only its name, {name}"
             )
-        picked = _read_rows(arguments.pop("series", None))
+        rows = _read_rows(arguments.pop("series", None))
         names = fields_dict(cls).keys() - {"_picked"}
         if unknown_names := sorted(map(checks.short_repr, arguments.keys() - names)):
             raise SelectionError(f"a Select has no field {listed(unknown_names)}")
-        return cls(**arguments, _picked=picked)
+        return cls(**arguments, _picked=rows)
 
     def _list_fields(self) -> dict[str, Any]:
         """Return the fields that are not None, with paths in their text form."""

@@ -409,13 +409,14 @@ def check_period_selection(selection: object) -> None:
     """
     if isinstance(selection, PeriodSelection):
         return
-    instead = _read_selection(selection)
+    guess = _read_selection(selection)
     # Only the words of the class list go if there is something to write.
-    kinds = class_names(Exact, FiscalRange, Trailing)
-    expected = kinds if instead is None else "a period selection"
-    is_class = isinstance(selection, type) and instead is not None
-    shown = "a class" if is_class else checks.short_repr(selection)
-    raise SelectionError(f"periods must be {expected}, not {shown}", instead=instead)
+    kinds = "a period selection"
+    if guess is None:
+        kinds = class_names(Exact, FiscalRange, Trailing)
+    is_class = isinstance(selection, type) and guess is not None
+    text = "a class" if is_class else checks.short_repr(selection)
+    raise SelectionError(f"periods must be {kinds}, not {text}", instead=guess)
 
 
 # What people call the periods of a rule, in the singular.
@@ -444,8 +445,9 @@ def _read_selection(value: object) -> PeriodSelection | None:
     periods = [intended_period(entry) for entry in entries]
     if periods and None not in periods:
         labels = cast("list[Period]", periods)
-        ordered = sorted(labels) if isinstance(value, set) else labels
-        return Exact(dict.fromkeys(ordered))
+        return Exact(
+            dict.fromkeys(sorted(labels) if isinstance(value, set) else labels)
+        )
     return _read_words(value) if isinstance(value, str) else None
 
 
@@ -475,8 +477,8 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
     check_period_selection(selection)
     match selection:
         case Exact() | Rule():
-            selected = selection.among(periods)
-            return Exact(selected) if selected else None
+            among = selection.among(periods)
+            return Exact(among) if among else None
         case FiscalRange(start=start, end=end):
             # The spec requires both ends of a range (spec 4.3), so open ones are filled
             # in.
@@ -508,18 +510,18 @@ def nothing_selected(
     Args:
         has: the beginning of the sentence, whose end says which periods there are.
     """
-    ordered = sorted(periods)
-    if not ordered:
+    listing = sorted(periods)
+    if not listing:
         return SelectionError(f"{has} no periods")
-    clause, instead = "", None
-    if isinstance(selection, Rule) and not any(map(selection.admits, ordered)):
+    clause, guess = "", None
+    if isinstance(selection, Rule) and not any(map(selection.admits, listing)):
         clause = f"; none of them has {selection.months} months"
         if selection.end_month:
             clause += f" and ends in month {selection.end_month}"
-        if not any(period.duration_months for period in ordered):
+        if not any(period.duration_months for period in listing):
             clause = "; all of them have duration 0 (points in time)"
-            instead = FiscalRange()
+            guess = FiscalRange()
     return SelectionError(
-        f"{has} {counted(len(ordered), 'period')}, {spanned(ordered)}{clause}",
-        instead=instead,
+        f"{has} {counted(len(listing), 'period')}, {spanned(listing)}{clause}",
+        instead=guess,
     )

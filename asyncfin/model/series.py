@@ -127,10 +127,10 @@ def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
             f"no series {key!r}; of that metric there are {listed(of_metric, 5)}"
         )
     ids = [member.series_id for member in series]
-    named = suggest.quoted(key, ids)
-    return KeyError(
-        f"no series {named}{suggest.all_of(ids) if named == short_repr(key) else ''}"
-    )
+    text = suggest.quoted(key, ids)
+    if text == short_repr(key):
+        text += suggest.all_of(ids)
+    return KeyError(f"no series {text}")
 
 
 # Not slotted: `values` are kept in the dictionary of an object that is otherwise
@@ -199,17 +199,17 @@ class Series:
             SelectionError: the panel does not have this period, or it is neither.
             MalformedAnswerError: the values, which are decoded now, break the spec.
         """
-        searched = Period.parse(period) if isinstance(period, str) else period
+        key = Period.parse(period) if isinstance(period, str) else period
         # None would claim that the service has no observation there, which was not
         # requested.
-        if searched not in self.periods:
+        if key not in self.periods:
             have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
-            hint = "" if isinstance(searched, Period) else period_hint(searched)
+            hint = "" if isinstance(key, Period) else period_hint(key)
             raise SelectionError(
                 f"period must be one of the panel's, not {short_repr(period)}: "
                 f"{have}{hint}"
             )
-        return self.values[self.periods.index(searched)]
+        return self.values[self.periods.index(key)]
 
     def __str__(self) -> str:
         pairs = list(self.observations())

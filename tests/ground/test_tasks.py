@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import sys
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -151,21 +150,6 @@ def test_cancellation_at_any_moment_leaves_nothing(count: int, limit: int, momen
         runner.run(cancelled())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-async def test_eager_failure_is_raised() -> None:
-    """With eager tasks a job can fail while the others are still being made; that failure is raised."""
-    busy = Busy()
-
-    async def fails_at_once() -> int:
-        raise LookupError
-
-    loop: Any = asyncio.get_running_loop()
-    loop.set_task_factory(getattr(asyncio, "eager_task_factory", None))
-    with pytest.raises(LookupError):
-        await taken([*busy.jobs(1), fails_at_once, *busy.jobs(5)], 4)
-    assert busy.begun == busy.ended == 1
-
-
 async def test_self_cancelled_job_is_an_error() -> None:
     """A job that raises CancelledError by itself is raised at the consumer, never left out of the results."""
 
@@ -310,18 +294,6 @@ def test_call_of_ended_loop_is_dropped() -> None:
         loop.run_until_complete(asyncio.wait([left]))
     finally:
         loop.close()
-
-
-async def test_last_caller_to_leave_cancels_call(calls: SingleFlight[str, int]) -> None:
-    """The last caller to leave waits for the end of the call, so that no task is left."""
-    call = Call()
-    both = [start(calls.share("a", call)) for _ in range(2)]
-    await asyncio.sleep(5)
-    for each in both:
-        each.cancel()
-    await asyncio.wait(both)
-    assert (call.begun, call.ended) == (1, 1)
-    assert not others()
 
 
 async def test_abandoned_call_is_not_shared(

@@ -8,19 +8,13 @@ from hypothesis import given, strategies as st
 
 from asyncfin.errors import (
     AsyncfinError,
-    AuthenticationError,
     ConnectionFailedError,
-    DatasetChangedError,
-    MalformedAnswerError,
-    NotFoundError,
-    PermissionDeniedError,
     RateLimitedError,
     RequestTimeoutError,
     SelectionError,
     ServerFailureError,
     ServiceError,
     TruncatedAnswerError,
-    ValidationFailedError,
 )
 from asyncfin.wire.retry import Retry
 from tests.wire.sending import seconds
@@ -41,23 +35,6 @@ PASSING = [
     TruncatedAnswerError("x"),
     *(ServerFailureError(status=status) for status in (500, 502, 503, 504, 506, 520, 522, 524, 529, 599)),
     ServiceError(status=408),
-]
-
-
-LASTING = [
-    ValidationFailedError(status=400),
-    AuthenticationError(status=401),
-    PermissionDeniedError(status=403),
-    NotFoundError(status=404),
-    DatasetChangedError(status=409, code="dataset_changed"),
-    DatasetChangedError(status=503, code="dataset_changed"),
-    ServiceError(status=409, code="something_else"),
-    ServerFailureError(status=501),
-    ServerFailureError(status=505),
-    ValidationFailedError(status=408),
-    MalformedAnswerError("x"),
-    SelectionError("x"),
-    ConnectionFailedError("x", retryable=False),
 ]
 
 
@@ -99,12 +76,6 @@ def test_pause_of_429_is_not_elapsed(retry: Retry, attempt: int, elapsed: float,
     error = RateLimitedError(status=429)
     expected = attempt >= retry.attempts or elapsed > retry.max_elapsed
     assert retry.gives_up(error, attempt=attempt, elapsed=elapsed, wait=wait) is expected
-
-
-@pytest.mark.parametrize("error", LASTING, ids=repr)
-def test_what_lasts_is_never_tried_again(error: AsyncfinError) -> None:
-    """An error that is not retryable ends the request, whatever the bounds allow."""
-    assert Retry(attempts=100).gives_up(error, attempt=1, elapsed=0, wait=0)
 
 
 @pytest.mark.parametrize(

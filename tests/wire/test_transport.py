@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin.errors import SelectionError
 from asyncfin.wire.protocol import Request
-from asyncfin.wire.transport import Transport
 from tests.services.raw import answer, dropping, scripted
 from tests.wire.transporting import QUERY, READ, TOKEN, attempted, connected, wired
 
@@ -87,10 +85,3 @@ async def test_retryable_status_is_returned(status: int, step: Any) -> None:
     async with wired(step(status)) as transport:
         got = await attempted(transport, READ)
     assert (got.status, got.body, got.headers["retry-after"]) == (status, b"", "7")
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
-def test_wrong_count_is_rejected(value: Any) -> None:
-    """The error names the argument and the value."""
-    with pytest.raises(SelectionError, match=f"max_in_flight .* {value!r}"):
-        Transport("https://example.com", max_in_flight=value)

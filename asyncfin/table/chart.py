@@ -7,9 +7,9 @@ format is what differs between amounts, ratios and percentages. Nor do percentag
 are numbers such as 0.12 and such as 12.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -20,7 +20,7 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable, shorten_middle
 from asyncfin.model.period import Period
 from asyncfin.optional import library
-from asyncfin.table.gaps import steps
+from asyncfin.table.gaps import DURATIONS
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.rows import Row, rows_of
@@ -57,17 +57,11 @@ _MAGNITUDES = {1e12: " T", 1e9: " B", 1e6: " M", 1e3: " k"}
 
 @frozen(eq=False)
 class _Line:
-    """The observations of a series in periods of one duration.
-
-    Attributes:
-        step: the months from one such period to the next in the catalogue. Where an
-            observation follows later than that, there is a gap.
-    """
+    """The observations of a series in periods of one duration."""
 
     row: Row
     duration: int
     points: Sequence[tuple[Period, float]]
-    step: int
 
     @property
     def scale(self) -> tuple[str, int]:
@@ -75,12 +69,13 @@ class _Line:
         return self.row.series.number_format, self.row.percent
 
     def coordinates(self) -> tuple[list[int], list[float]]:
-        """Return fiscal ends and numbers; NaN between them breaks the line."""
+        """Return fiscal ends and numbers. NaN breaks the line at a gap."""
+        step = self.duration if self.duration in DURATIONS else inf
         ends: list[int] = []
         numbers: list[float] = []
         for period, number in self.points:
-            if ends and period.fiscal_end - ends[-1] > self.step:
-                ends.append(ends[-1] + self.step)
+            if ends and period.fiscal_end - ends[-1] > step:
+                ends.append(ends[-1] + self.duration)
                 numbers.append(float("nan"))
             ends.append(period.fiscal_end)
             numbers.append(number)
@@ -111,13 +106,11 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
         earlier = [_LINES[artist] for artist in ax.lines if artist in _LINES]
     lines: list[_Line] = []
     empty_rows: list[Row] = []
-    for grid in grids:
-        step_of = steps([*grid.catalogue.periods, *grid.periods])
-        for row in rows_of([grid]):
-            row_lines = _read_lines(row, step_of)
-            lines += row_lines
-            if not row_lines:
-                empty_rows.append(row)
+    for row in rows_of(grids):
+        row_lines = _read_lines(row)
+        lines += row_lines
+        if not row_lines:
+            empty_rows.append(row)
     charts: dict[tuple[str, int], list[_Line]] = {}
     for line in [*earlier, *lines]:
         charts.setdefault(line.scale, []).append(line)
@@ -186,17 +179,14 @@ def _check_lines(
         )
 
 
-def _read_lines(row: Row, step_of: Mapping[int, int]) -> list[_Line]:
+def _read_lines(row: Row) -> list[_Line]:
     """Return the lines of a row: one for each duration of its periods."""
     grid = row.grid
     by_duration: dict[int, list[tuple[Period, float]]] = {}
     for index, number in zip(*grid.observations(row.series.series_id), strict=True):
         period = grid.periods[index]
         by_duration.setdefault(period.duration_months, []).append((period, number))
-    return [
-        _Line(row, duration, points, step_of.get(duration, duration))
-        for duration, points in sorted(by_duration.items())
-    ]
+    return [_Line(row, *item) for item in sorted(by_duration.items())]
 
 
 def _describe(ax: "Axes", missing: Sequence[str]) -> None:

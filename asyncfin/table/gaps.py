@@ -1,39 +1,20 @@
-"""Gaps: the periods that are missing between the first and the last of a duration."""
+"""Gaps: the quarters and the years that are missing between the first and the last."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from itertools import groupby, pairwise
 
 from asyncfin.model.period import Period
 from asyncfin.words import counted, listed as list_names, spanned
 
-# The distances of quarters and of years, whatever a catalogue has.
-_STEPS = {3: 3, 12: 12}
+# The durations whose periods follow each other at their own length. Of others, such as
+# half-years that overlap, none is missed.
+DURATIONS = (3, 12)
 # A longer run is only named: rows for it would be most of a table.
 MOST_ROWS = 40
 # How many runs a note names.
 _MOST_RUNS = 6
 
 GapRun = tuple[Period, ...]
-
-
-def steps(periods: Iterable[Period]) -> dict[int, int]:
-    """Return the months from one period to the next, by duration.
-
-    Quarters and years follow each other at their own length. For other durations it is
-    the most frequent distance, of equally frequent ones the larger. Not the smallest: a
-    few periods that overlap others would make a gap of each year between half-years.
-    """
-    ends: dict[int, set[int]] = {}
-    for period in periods:
-        ends.setdefault(period.duration_months, set()).add(period.fiscal_end)
-    step_of = dict(_STEPS)
-    for duration in ends.keys() - _STEPS.keys():
-        neighbours = pairwise(sorted(ends[duration]))
-        distances = Counter(later - earlier for earlier, later in neighbours)
-        if distances:
-            step_of[duration] = max((n, months) for months, n in distances.items())[1]
-    return step_of
 
 
 def gap_runs(
@@ -55,14 +36,14 @@ def gap_runs(
 
     shown = set(periods)
     runs = []
-    for duration, step in sorted(steps(listed).items()):
+    for duration in DURATIONS:
         alike = [
             period
             for period in periods
             if period.duration_months == duration and period in listed
         ]
         for earlier, later in pairwise(alike):
-            ends = range(earlier.fiscal_end + step, later.fiscal_end, step)
+            ends = range(earlier.fiscal_end + duration, later.fiscal_end, duration)
             between = (Period.ending(end, duration) for end in ends)
             for is_gap, run in groupby(between, is_missing):
                 if is_gap:
@@ -75,12 +56,12 @@ def describe_uneven(periods: Sequence[Period]) -> str:
     their length; "" if all do. Four rows are then no year.
     """
     spans = []
-    for duration, step in _STEPS.items():
+    for duration in DURATIONS:
         alike = [period for period in periods if period.duration_months == duration]
         spans += [
             spanned([earlier, later])
             for earlier, later in pairwise(alike)
-            if (later.fiscal_end - earlier.fiscal_end) % step
+            if (later.fiscal_end - earlier.fiscal_end) % duration
         ]
     return f"uneven distances: {list_names(spans, _MOST_RUNS)}" if spans else ""
 

@@ -81,12 +81,7 @@ class Grid:
     @cached_property
     def populated(self) -> frozenset[Period]:
         """All periods in which a series of the grid has a value, cut away or not."""
-        periods: set[Period] = set()
-        for block, rows in self.rows():
-            positions: set[int] = set()
-            positions.update(*(block.observations(row)[0] for row in rows))
-            periods.update(block.axis.periods[position] for position in positions)
-        return frozenset(periods)
+        return frozenset().union(*map(self.observed, self.by_id))
 
     def observed(self, series_id: str) -> tuple[Period, ...]:
         """Return all periods in which a series has a value, cut away or not, oldest

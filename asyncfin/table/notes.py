@@ -88,17 +88,14 @@ def find_anchoring(grid: Grid) -> tuple[str, ...]:
 
 
 def _note_empty_series(grid: Grid) -> str:
-    """Name `latest` where a query of the last periods leaves series empty."""
+    """Name `latest` where a query of some periods leaves series empty."""
     durations = {period.duration_months for period in grid.asked}
-    periods = [
-        period
-        for period in grid.catalogue.periods
-        if period.duration_months in durations
-    ]
-    asked = list(grid.asked)
-    if not grid.whole or len(asked) >= len(periods) or asked != periods[-len(asked) :]:
-        return ""
-    if len(grid.find_observed(asked)) == len(grid.series):
+    is_cut = any(
+        period.duration_months in durations
+        for period in grid.listed.difference(grid.asked)
+    )
+    observed = grid.find_observed(grid.asked)
+    if not grid.whole or not is_cut or len(observed) == len(grid.series):
         return ""
     return "for the last values of each series, query all periods and call latest()"
 

@@ -165,16 +165,12 @@ class Panel(Forms):
 
     @property
     def gaps(self) -> tuple[Period, ...]:
-        """The periods missing between the first and the last period of each duration,
-        oldest first.
+        """The quarters and years missing between the first and the last, oldest first.
 
         A row of quarters without FY2024-Q2 has that gap if the question includes
-        FY2024-Q2, or if the catalogue does not have it. Periods of 3 and of 12 months
-        follow each other at these distances, others at the most frequent distance in
-        the catalogue; between neighbours that are further apart, a gap lies at each
-        step from the earlier one. Gaps are not in `periods`, `values` and `to_numpy`;
-        the wide layouts have them as rows without values, but for more than 40 in a
-        row. A piece of a stream has none.
+        FY2024-Q2, or if the catalogue does not have it. Gaps are not in `periods`,
+        `values` and `to_numpy`; the wide layouts have them as rows without values, but
+        for more than 40 in a row. A piece of a stream has none.
         """
         return self._grid.gaps
 

@@ -21,7 +21,6 @@ from asyncfin.clock import utc_text
 from asyncfin.model.period import Period
 from asyncfin.model.series import (
     COLUMN_OF,
-    LEFT_OUT,
     SERIES_FIELDS,
     CatalogueSeries,
     cell_of,
@@ -70,15 +69,7 @@ _FIRST = (
     "description",
     "number_format",
 )
-_FURTHER = tuple(
-    name for name in SERIES_FIELDS if name not in (*_FIRST, *LEFT_OUT["csv"])
-)
-SERIES_COLUMNS = (
-    *(COLUMN_OF[name] for name in _FIRST),
-    "asked_version",
-    "published",
-    *(COLUMN_OF[name] for name in _FURTHER),
-)
+SERIES_COLUMNS = (*(COLUMN_OF[name] for name in _FIRST), "asked_version", "published")
 
 
 @frozen
@@ -271,8 +262,24 @@ class Row:
     def percent(self) -> int:
         """What the published numbers are multiplied by to be percent: 1 or 100; 0: they
         are not.
+
+        The text of the largest value shows whether 0.12 or 12 is written as 12 %.
         """
-        return percent_of(self.values.values())
+        values = self.values.values()
+        largest = max(values, key=lambda value: abs(value.number), default=None)
+        if largest is None:
+            return 0
+        match = _TEXT.fullmatch(largest.text.strip())
+        if match is None or not match["after"].strip(" )").startswith("%"):
+            return 0
+        magnitude = abs(_read_decimal(largest.number))
+        factors = [
+            factor
+            for factor in (1, 100)
+            if _is_stated(match["digits"], magnitude * factor)
+        ]
+        # A text so round that it is either shows neither; of zero both are right.
+        return factors[0] if len(factors) == 1 or (factors and not magnitude) else 0
 
     def cell(self, period: Period) -> str:
         """Return what a table shows at a period: the text, ``·`` for no value, or ``?``
@@ -379,26 +386,6 @@ def rows_of(
         for row in rows:
             row.requested_unit = shared
     return rows
-
-
-def percent_of(values: Collection[Value]) -> int:
-    """Return what the numbers of a row are multiplied by to be percent; 0 if they are
-    none.
-
-    The text of the largest value shows whether 0.12 or 12 is written as 12 %.
-    """
-    largest = max(values, key=lambda value: abs(value.number), default=None)
-    if largest is None:
-        return 0
-    match = _TEXT.fullmatch(largest.text.strip())
-    if match is None or not match["after"].strip(" )").startswith("%"):
-        return 0
-    magnitude = abs(_read_decimal(largest.number))
-    factors = [
-        factor for factor in (1, 100) if _is_stated(match["digits"], magnitude * factor)
-    ]
-    # A text so round that it is either shows neither; of zero both are right.
-    return factors[0] if len(factors) == 1 or (factors and not magnitude) else 0
 
 
 def _is_stated(digits: str, magnitude: Decimal) -> bool:

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections import Counter
 
 from hypothesis import given, settings, strategies as st
 
@@ -23,16 +22,7 @@ some_periods = st.lists(st.sampled_from(PERIODS), unique=True, max_size=40)
 def expected_gaps(periods: list[Period], asked: set[Period], listed: list[Period]) -> set[Period]:
     """Return the gaps, by the words of their definition."""
     gaps = set()
-    for duration in {period.duration_months for period in [*listed, *periods]}:
-        months = sorted(
-            each.year * 12 + each.end_month for each in listed if each.duration_months == duration
-        )
-        distances = Counter(later - earlier for earlier, later in itertools.pairwise(months))
-        if duration not in (3, 12) and not distances:
-            continue
-        most = max(distances.values(), default=0)
-        step = max((distance for distance, times in distances.items() if times == most), default=0)
-        step = duration if duration in (3, 12) else step
+    for duration in (3, 12):
         ours = sorted(
             each.year * 12 + each.end_month
             for each in {*periods}.intersection(listed)
@@ -42,7 +32,7 @@ def expected_gaps(periods: list[Period], asked: set[Period], listed: list[Period
             for month in range(first + 1, last):
                 year, end = (month // 12, month % 12) if month % 12 else (month // 12 - 1, 12)
                 period = Period(year, end, duration)
-                on_the_way = (month - first) % step == 0
+                on_the_way = (month - first) % duration == 0
                 if on_the_way and period not in periods and (period in asked or period not in listed):
                     gaps.add(period)
     return gaps

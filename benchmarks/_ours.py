@@ -2,14 +2,12 @@
 they read.
 """
 
-import gc
 from contextlib import aclosing
 from typing import Any
 
 from attrs import frozen
 
 from asyncfin.plan.plan import Plan
-from benchmarks._gauges import memory, peak, reset_peak
 
 IN_FLIGHT = 8
 
@@ -39,30 +37,6 @@ async def numbers(question: Question) -> tuple[int, Held]:
     return panel.value_count, panel
 
 
-async def traced(question: Question) -> tuple[int, Held]:
-    """Return what Python's allocator holds for a panel, in bytes, in place of its
-    values.
-    """
-    import tracemalloc
-
-    tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
-    _, panel = await numbers(question)
-    gc.collect()
-    after, _ = tracemalloc.get_traced_memory()
-    return after - before, panel
-
-
-async def planned(question: Question) -> tuple[int, Held]:
-    from asyncfin import Client, Select
-
-    async with Client(question.url, question.token) as client:
-        plan = await client.plan(
-            question.plan.catalogue, Select(), question.plan.question.periods
-        )
-    return len(plan.series), plan
-
-
 async def arrow(question: Question) -> tuple[int, Held]:
     _, panel = await numbers(question)
     table = panel.to_arrow()
@@ -80,16 +54,6 @@ async def every_value_kept(question: Question) -> tuple[int, Held]:
     return len(kept), kept
 
 
-async def asked(question: Question) -> tuple[int, Held]:
-    """Plan the question as well."""
-    from asyncfin import Client, Select
-
-    plan = question.plan
-    async with Client(question.url, question.token, max_in_flight=IN_FLIGHT) as client:
-        panel = await client.query(plan.catalogue, Select(), plan.question.periods)
-    return panel.value_count, panel
-
-
 async def stream(question: Question) -> tuple[int, Held]:
     from asyncfin import Client, Select
 
@@ -101,29 +65,6 @@ async def stream(question: Question) -> tuple[int, Held]:
         async for piece in pieces:
             count += piece.value_count
     return count, None
-
-
-async def streaming(question: Question) -> tuple[int, Held]:
-    """Return how many bytes a stream takes at most, its plan made, in place of its
-    values.
-    """
-    from asyncfin import Client
-    from asyncfin.read.query import read_pieces
-    from asyncfin.read.read import Read
-
-    plan = question.plan
-    assert (
-        plan.catalogue.places
-    )  # planning has made this index, and a pickle does not carry it
-    async with Client(question.url, question.token, max_in_flight=IN_FLIGHT) as client:
-        gc.collect()
-        reset_peak()
-        before = memory()
-        read = Read(client._publications, plan.question, "stream")
-        async with aclosing(read_pieces(read, plan)) as panels:
-            async for _ in panels:
-                pass
-    return peak() - before, None
 
 
 async def prefetched(question: Question) -> tuple[int, Held]:

@@ -1,18 +1,16 @@
 """A server in a separate process, so that it is not measured: ``python -m
 benchmarks._replay FILE``.
 
-It replays prepared answers, each 20 ms after its query came; given a publication, it is
-the sandbox. It prints its address and a token, and ends with its standard input.
+It replays prepared answers, each 20 ms after its query came. It prints its address and
+a token, and ends with its standard input.
 """
 
 import asyncio
 import json
 import pickle
 import sys
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-from asyncfin.sandbox import Publication, Sandbox
 from benchmarks._shapes import key
 
 LATENCY = 0.02
@@ -54,21 +52,12 @@ class Replay(asyncio.Protocol):
         self._transport.write(answer)
 
 
-async def serve(answers: dict[str, bytes] | Publication) -> None:
-    async with AsyncExitStack() as open_:
-        if isinstance(answers, Publication):
-            sandbox = await open_.enter_async_context(Sandbox(answers))
-            print(sandbox.base_url, sandbox.token, flush=True)
-        else:
-            server = await asyncio.get_running_loop().create_server(
-                lambda: Replay(answers), "127.0.0.1", 0
-            )
-            print(
-                f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}",
-                TOKEN,
-                flush=True,
-            )
-        await asyncio.to_thread(sys.stdin.read)
+async def serve(answers: dict[str, bytes]) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Replay(answers), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    print(f"http://127.0.0.1:{port}", TOKEN, flush=True)
+    await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":

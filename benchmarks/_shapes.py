@@ -24,7 +24,6 @@ from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan, plan_batches, without_batches
 from asyncfin.plan.question import Question
-from asyncfin.sandbox import Publication
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "johnson-johnson-200406.json.gz"
 ENTITY_ID = "O-" + "0" * 31 + "1"
@@ -322,48 +321,6 @@ def one_chain(pages: int = 40, periods: int = 120) -> Shape:
         )
     count = sum(map(values.count, range(len(series))))
     return Shape("one chain", planned, [chain], answers, count, count, pages)
-
-
-def publication(shape: Shape) -> Publication:
-    """Return what a sandbox holds that gives a shape's answers; all its pages list the
-    same periods.
-    """
-    catalogue, rows = shape.plan.catalogue, {}
-    for answer in shape.answers.values():
-        for series in json.loads(answer)["series"]:
-            found = enumerate(series["values"])
-            rows[series["series_id"]] = [
-                (
-                    at,
-                    {
-                        name: each
-                        for name, each in value.items()
-                        if name != "value_version"
-                    },
-                    None,
-                )
-                for at, value in found
-                if value
-            ]
-    groups = (
-        {
-            **{
-                name: getattr(group, name)
-                for name in ("name", "description", "basis", "cadence")
-            },
-            "reporting_group_id": group.reporting_group_id,
-            "series": [
-                _head(each) | {"description": each.description} for each in group.series
-            ],
-        }
-        for group in catalogue.groups
-    )
-    periods = tuple(
-        (each.year, each.end_month, each.duration_months) for each in catalogue.periods
-    )
-    return Publication(
-        ENTITY_ID, catalogue.name, DATASET_ID, CREATED, periods, (), tuple(groups), rows
-    )
 
 
 def real() -> Shape:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncfin.sandbox.openapi import openapi_document
-from benchmarks._shapes import REAL, Shape, full, publication, real
+from benchmarks._shapes import REAL, Shape, full, real
 
 ROUNDS = 2
 ROUNDS_OF_REAL = 4  # they are short
@@ -37,12 +37,12 @@ CONTENDERS = {
 
 
 @contextmanager
-def served(shape: Shape, folder: Path, *, sandbox: bool = False) -> Iterator[list[str]]:
+def served(shape: Shape, folder: Path) -> Iterator[list[str]]:
     """Serve a shape in a separate process, and give the file of the question, its
     address and a token.
     """
     answers, question = folder / "answers", folder / "question"
-    answers.write_bytes(pickle.dumps(publication(shape) if sandbox else shape.answers))
+    answers.write_bytes(pickle.dumps(shape.answers))
     question.write_bytes(pickle.dumps((shape.plan, shape.chains)))
     command = [sys.executable, "-m", "benchmarks._replay", str(answers)]
     with subprocess.Popen(
@@ -71,20 +71,10 @@ def _measure(name: str, given: list[str], folder: Path) -> dict[str, Any]:
 
 
 def rounds(
-    names: Sequence[str],
-    shape: Shape,
-    folder: Path,
-    rounds: int = ROUNDS,
-    *,
-    sandbox: bool = False,
+    names: Sequence[str], shape: Shape, folder: Path, rounds: int = ROUNDS
 ) -> dict[str, Figures]:
-    """Return the least of each figure of each contender; they take turns.
-
-    Args:
-        sandbox: whether the sandbox serves the shape. It renders its pages one after
-            the other, where the replay of prepared ones only waits.
-    """
-    found = runs(names, shape, folder, rounds, sandbox=sandbox)
+    """Return the least of each figure of each contender; they take turns."""
+    found = runs(names, shape, folder, rounds)
     return {
         name: {figure: min(each[figure] for each in one) for figure in one[0]}
         for name, one in found.items()
@@ -92,18 +82,13 @@ def rounds(
 
 
 def runs(
-    names: Sequence[str],
-    shape: Shape,
-    folder: Path,
-    rounds: int,
-    *,
-    sandbox: bool = False,
+    names: Sequence[str], shape: Shape, folder: Path, rounds: int
 ) -> dict[str, list[Figures]]:
     """Return the figures of all runs of each contender, each in a separate process;
     they take turns.
     """
     found: dict[str, list[Figures]] = {name: [] for name in names}
-    with served(shape, folder, sandbox=sandbox) as given:
+    with served(shape, folder) as given:
         for _ in range(rounds):
             for name in names:
                 figures = _measure(name, given, folder)

@@ -24,7 +24,7 @@ async def _sizes(at: Service) -> list[tuple[str, str]]:
         await client.query(at.entity_id, series, FiscalRange())
         rows = [
             (
-                "a process that has asked one question",
+                "a process after one query",
                 f"{memory() / 1e6:.0f} MB of resident memory",
             )
         ]

@@ -1,20 +1,11 @@
 """Reading the catalogue: spec 2.3, 4.2."""
 
-from typing import Any
-
 import pytest
 from attrs import evolve
 
 from asyncfin.sandbox import Publication
 
 from .conftest import FIRST, GROUPS, PERIODS, SECOND, Desk
-
-
-def _ids(page: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    return [
-        (group["reporting_group_id"], [series["series_id"] for series in group["series"]])
-        for group in page["groups"]
-    ]
 
 
 def test_catalogue_holds_everything_dataset_does(desk: Desk) -> None:

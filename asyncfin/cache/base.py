@@ -1,233 +1,66 @@
-"""What caches have in common: memory within a bound, and an account's part."""
+"""Caches: memory in front of a store outside the process, if there is one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, nullcontext
-from datetime import datetime
-from threading import RLock
-from typing import Generic, TypeAlias, TypeVar
+import logging
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from hashlib import blake2b
+from math import inf
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from asyncfin import checks
+from asyncfin.cache.codec import (
+    FORMAT,
+    decode_blocks,
+    decode_catalogue,
+    decode_record,
+    encode_blocks,
+    encode_catalogue,
+    encode_record,
+    seal,
+    verify,
+)
+from asyncfin.cache.entries import (
+    CATALOGUE,
+    MAX_RECORDS,
+    Key,
+    LeastRecentlyUsed,
+    Memory,
+    RecordKey,
+    distinct,
+    drop_entity,
+)
 from asyncfin.cache.record import EntityRecord, later
+from asyncfin.cache.store import Store
+from asyncfin.errors import ArgumentError, printable
 from asyncfin.model.catalogue import Catalogue, publication_id
-from asyncfin.table.block import Block, compressed, drop_series, nbytes
+from asyncfin.table.block import Block, compressed
 from asyncfin.wire.token import TokenSource
 
+_log = logging.getLogger("asyncfin.cache")
+
 MiB = 1024 * 1024
-# Blocks stay as received until this share of the memory is used, and are compressed
-# from then on.
-_UNCOMPRESSED_SHARE = 0.25
-# Records are dropped beyond this: a program may read any number of entities.
-MAX_RECORDS = 100_000
+# A store that fails, or takes longer than the first, is not used for the second.
+STORE_SECONDS = 2.0
+_AWAY_SECONDS = 2.0
+_WARNING_EVERY = 60.0
+# How long a process waits for another one that requests the same entity.
+LOCK_SECONDS = 10.0
+# The name of a part has the number of its series and its bytes, so that `inspect` reads
+# no bodies.
+_PART = re.compile(r"([0-9a-f]{16})-([0-9]+)-([0-9]+)")
+_RECORD = "record"
 
-# Account, entity, publication, and which part of it: the catalogue, or a value version.
-Key: TypeAlias = tuple[bytes, str, str, str]
-CATALOGUE = "catalogue"
-# Account, entity, and the digest of a token if only its clients see the record.
-RecordKey: TypeAlias = tuple[bytes, str, str]
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-
-class LeastRecentlyUsed(Generic[K, V]):
-    """Values by key, of which the least recently used are evicted beyond a bound.
-
-    For any number of threads. Those whose key is `superseded` are evicted first. The
-    last one stored stays, whatever its size; an empty one has size 1. `dropped` is
-    called with each value that is evicted, replaced or removed.
-    """
-
-    def __init__(
-        self,
-        bound: float,
-        size: Callable[[V], int] = lambda value: 1,
-        *,
-        superseded: Callable[[K], bool] | None = None,
-        dropped: Callable[[V], object] = lambda value: None,
-    ) -> None:
-        self._bound = bound
-        self._size = size
-        self._superseded = superseded
-        self._dropped = dropped
-        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._lock = RLock()
-        self.total = 0
-
-    def __iter__(self) -> Iterator[K]:
-        return (key for key, _ in self.items())
-
-    def items(self) -> list[tuple[K, V]]:
-        """Return all keys and values, which does not count as a use of them."""
-        with self._lock:
-            return [(key, value) for key, (value, _) in self._entries.items()]
-
-    def get(self, key: K) -> V | None:
-        """Return the value of a key, which counts as its use, or None if there is
-        none.
-        """
-        try:
-            self._entries.move_to_end(key)
-            return self._entries[key][0]
-        except KeyError:  # in between too: another thread may have evicted it
-            return None
-
-    def put(self, key: K, value: V) -> None:
-        """Store the value of a key, in place of the one it had."""
-        size = max(1, self._size(value))  # so that no number of empty ones stays
-        with self._lock:
-            self.pop(key)
-            self._entries[key] = value, size
-            self.total += size
-            if self.total > self._bound:
-                self._evict()
-
-    def pop(self, key: K) -> None:
-        """Drop a key."""
-        with self._lock:
-            if key in self._entries:
-                value, size = self._entries.pop(key)
-                self.total -= size
-                self._dropped(value)
-
-    def _evict(self) -> None:
-        if self._superseded is not None:
-            *others, _ = self._entries
-            for key in filter(self._superseded, others):
-                if self.total <= self._bound:
-                    return
-                self.pop(key)
-        while self.total > self._bound and len(self._entries) > 1:
-            self.pop(next(iter(self._entries)))
-
-
-@frozen(eq=False)
-class Entry:
-    """What memory has under one key: a catalogue, or the blocks of one value
-    version.
-    """
-
-    bytes: int = 0
-    catalogue: Catalogue | None = None
-    blocks: tuple[Block, ...] = ()
-    series_ids: frozenset[str] = frozenset()
-    parts: frozenset[str] = frozenset()  # which parts of a store the blocks are from
-
-
-class Memory:
-    """Records, and catalogues and blocks within a bound, by key; for any number of
-    threads.
-
-    When it is full, publications that are no longer the current ones go first, then the
-    least recently used.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._entries: LeastRecentlyUsed[Key, Entry] = LeastRecentlyUsed(
-            max_bytes, lambda entry: entry.bytes, superseded=self._is_superseded
-        )
-        self._lock = RLock()
-        self.records: LeastRecentlyUsed[RecordKey, EntityRecord] = LeastRecentlyUsed(
-            MAX_RECORDS
-        )
-
-    def observe(self, key: RecordKey, record: EntityRecord, now: datetime) -> None:
-        """Record what a response has shown of an entity."""
-        with self._lock:
-            latest = later(self.records.get(key), record, now)
-            if latest is not None:
-                self.records.put(key, latest)
-
-    def get(self, key: Key) -> Entry:
-        """Return what is cached under a key, perhaps nothing."""
-        return self._entries.get(key) or Entry()
-
-    def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
-        """Store a catalogue."""
-        texts = sum(
-            len(series.label) + len(series.description) for series in catalogue.series
-        )
-        size = (
-            1_000 + texts + 600 * len(catalogue.series) + 100 * len(catalogue.periods)
-        )
-        self._put(key, Entry(size, catalogue))
-
-    def has_room(self, blocks: Iterable[Block]) -> bool:
-        """Return whether blocks may stay as received: they are shared with the caller's
-        panel.
-        """
-        return (
-            self._entries.total + nbytes(blocks)
-            <= self._max_bytes * _UNCOMPRESSED_SHARE
-        )
-
-    def put_blocks(
-        self, key: Key, blocks: Iterable[Block], parts: Iterable[str] = ()
-    ) -> None:
-        """Add blocks; series that are cached stay as they are."""
-        with self._lock:
-            entry = self.get(key)
-            series_ids = set(entry.series_ids)
-            added = distinct(blocks, series_ids)
-            entry = evolve(
-                entry,
-                bytes=entry.bytes + nbytes(added),
-                blocks=entry.blocks + added,
-                series_ids=frozenset(series_ids),
-                # Also if nothing was added: a part that was read is not read again.
-                parts=entry.parts.union(parts),
-            )
-            self._put(key, entry)
-
-    def clear(self, entity_id: str | None) -> None:
-        """Drop an entity, or everything."""
-        drop_entity(self._entries, entity_id)
-        drop_entity(self.records, entity_id)
-
-    def count(self) -> tuple[int, int]:
-        """Return the number of series, and the bytes."""
-        entries = [entry for _, entry in self._entries.items()]
-        return sum(len(entry.series_ids) for entry in entries), sum(
-            entry.bytes for entry in entries
-        )
-
-    def _put(self, key: Key, entry: Entry) -> None:
-        if entry.bytes > self._max_bytes:  # it would evict everything
-            self._entries.pop(key)
-        else:
-            self._entries.put(key, entry)
-
-    def _is_superseded(self, key: Key) -> bool:
-        account, entity_id, publication, _ = key
-        record = self.records.get((account, entity_id, ""))
-        return record is not None and record.rules_out(publication)
-
-
-def drop_entity(cached: LeastRecentlyUsed[K, V], entity_id: str | None) -> None:
-    """Drop the keys of an entity, which is the second part of each, or all."""
-    for key in cached:
-        if entity_id in (None, key[1]):  # type: ignore[index]
-            cached.pop(key)
-
-
-def distinct(blocks: Iterable[Block], series_ids: set[str]) -> tuple[Block, ...]:
-    """Return the blocks without some series, and add theirs to these."""
-    others = []
-    for block in blocks:
-        part = (
-            drop_series(block, series_ids)
-            if series_ids.intersection(block.series_ids)
-            else block
-        )
-        if part is not None:
-            others.append(part)
-        series_ids.update(block.series_ids)
-    return tuple(others)
+T = TypeVar("T")
 
 
 @frozen
@@ -259,12 +92,37 @@ class Cache:
     entity an `EntityRecord`, which names it; catalogues; and the values of a
     publication, in the blocks in which they were received, each series with all its
     periods. What a cache cannot store or read counts as not cached.
+
+    Args:
+        max_bytes: the limit of what is in memory.
+        clock: returns the wall time, aware UTC.
+        store: the store, or None for memory alone.
+        place: what the log calls the store, without secrets.
+        ttl: how long the store keeps unused data; None: until it is evicted.
     """
 
-    def __init__(self, max_bytes: int, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        clock: Callable[[], datetime],
+        store: Store | None = None,
+        place: str = "",
+        *,
+        ttl: timedelta | None = None,
+    ) -> None:
         self._memory = Memory(max_bytes)
         self._clock = checks.plain_callable("clock", clock)
+        self._store = store
+        self._place = place
+        self._ttl = ttl
+        self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
         self._hits = self._misses = self._broken = 0
+        # Observations that could not be stored, and apply in this process.
+        self._unstored: LeastRecentlyUsed[RecordKey, EntityRecord] = LeastRecentlyUsed(
+            MAX_RECORDS
+        )
+        self._away_since = -inf
+        self._warned_at = -inf
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         """Return the part of the cache that a client sees; the same object for the same
@@ -276,6 +134,11 @@ class Cache:
         """
         raise NotImplementedError
 
+    def _partition(
+        self, digest: bytes, account: Callable[[], bytes] | None = None
+    ) -> Partition:
+        return self._partitions.setdefault(digest, Partition(self, digest, account))
+
     def stats(self) -> CacheStats:
         """Return what this process has in memory and has done."""
         return CacheStats(*self._memory.count(), self._hits, self._misses, self._broken)
@@ -283,8 +146,19 @@ class Cache:
     async def inspect(self) -> CacheStats:
         """Return what the cache contains, for all processes that share it, and what
         this one has done.
+
+        Raises:
+            ArgumentError: the folder is not one that may be used.
+            OSError: the store could not be read.
         """
-        return self.stats()
+        if self._store is None:
+            return self.stats()
+        series = size = 0
+        for name in await self._run_strictly(self._store.names(f"{FORMAT}/"), "read"):
+            if part := _PART.fullmatch(name.rpartition("/")[2]):
+                series += int(part[2])
+                size += int(part[3])
+        return CacheStats(series, size, self._hits, self._misses, self._broken)
 
     async def clear(self, entity_id: str | None = None) -> None:
         """Delete what is cached of an entity, or everything, of all accounts; in Redis
@@ -295,24 +169,117 @@ class Cache:
             ArgumentError: the folder of the cache is not one that may be used.
             OSError: it could not be deleted, or not wholly.
         """
+        prefix = ""
         if entity_id is not None:
             checks.check_entity_id(entity_id)
+            prefix = entity_prefix(entity_id)
         self._memory.clear(entity_id)
+        drop_entity(self._unstored, entity_id)
+        store = self._store
+        if store is None:
+            return
+
+        async def clear() -> None:
+            await store.drop(await store.names(prefix))
+
+        try:
+            await self._run_strictly(clear(), "cleared")
+        finally:
+            self._memory.clear(entity_id)  # read again meanwhile
 
     async def aclose(self) -> None:
         """Release what the cache holds open, and what it has in memory only; it can be
         used again.
         """
 
+    async def _run_strictly(self, work: Awaitable[T], done: str) -> T:
+        """Return the result of an operation whose failure is an OSError."""
+        try:
+            return await work
+        except (ArgumentError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001  of a client library's many classes
+            # Not from it: its text may contain what a URL contains.
+            text = (
+                f"the cache in {self._place} could not be {done}: "
+                f"{type(error).__name__}"
+            )
+            raise OSError(text) from None
+
+    def _is_away(self) -> bool:
+        """Return whether there is no store, or it has just failed."""
+        if self._store is None:
+            return True
+        # Not `now < until`: an event loop can have another clock than the last one.
+        return 0 <= asyncio.get_running_loop().time() - self._away_since < _AWAY_SECONDS
+
+    async def _run(
+        self, work: Callable[[], Awaitable[T]], *, waiting: float = 0.0
+    ) -> T | None:
+        """Return the result of an operation on the store, or None if it fails or takes
+        too long.
+
+        `waiting` is how long it may wait for another process.
+
+        Raises:
+            ArgumentError: the store is not one that may be used.
+        """
+        if self._is_away():
+            return None
+        try:
+            async with asyncio.timeout(STORE_SECONDS + waiting):
+                return await work()
+        except ArgumentError:
+            raise
+        except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
+            self._fail(error)
+            return None
+
+    def _fail(self, error: Exception) -> None:
+        now = asyncio.get_running_loop().time()
+        self._away_since = now
+        self._broken += 1
+        if not 0 <= now - self._warned_at < _WARNING_EVERY:
+            self._warned_at = now
+            text = printable(
+                f"{self._place} can't be used at the moment: {self._reason(error)}"
+            )
+            _log.warning("the cache in %s; it is skipped", text)
+
+    def _reason(self, error: Exception) -> str:
+        """Return what is logged of an error."""
+        return type(error).__name__
+
 
 class Partition:
-    """What a cache has of one account of one service, in memory."""
+    """What a cache has of one account of one service, whose data in memory goes by
+    `digest`.
 
-    def __init__(self, cache: Cache, account: bytes) -> None:
+    `derive` returns the digest by which it goes in the store. It may take long, and
+    runs in a thread.
+    """
+
+    def __init__(
+        self, cache: Cache, digest: bytes, derive: Callable[[], bytes] | None = None
+    ) -> None:
         self._cache = cache
         self._memory = cache._memory
         self._clock = cache._clock
-        self._account = account
+        self._account = digest
+        self._derive = derive
+        self._account_name = ""
+
+    @property
+    def _store(self) -> Store:
+        assert self._cache._store is not None
+        return self._cache._store
+
+    async def _entity(self, entity_id: str) -> str:
+        """Return what the keys of an entity begin with."""
+        if self._derive is not None:
+            self._account_name = (await asyncio.to_thread(self._derive)).hex()[:32]
+            self._derive = None
+        return entity_prefix(entity_id) + self._account_name
 
     async def record(self, entity_id: str, token: str = "") -> EntityRecord | None:
         """Return the record of an entity, with what other processes have stored, or
@@ -320,7 +287,29 @@ class Partition:
 
         `token` is the digest of the client's token: a later rejection of it counts too.
         """
-        return self._later_of_token(self._remembered(entity_id), entity_id, token)
+        key, now = (self._account, entity_id, ""), self._clock()
+        rows = await self._cache._run(partial(self._read_record, entity_id))
+        if rows is None:  # the store is away, so this process goes by its memory
+            record = self._memory.records.get(key)
+        else:
+            record = later(rows[0], self._cache._unstored.get(key), now)
+            if record is None:
+                self._memory.records.pop(key)
+            else:
+                self._memory.observe(key, record, now)
+        of_token = self._memory.records.get((*key[:2], token)) if token else None
+        return later(of_token, record, now)
+
+    async def _read_record(self, entity_id: str) -> tuple[EntityRecord | None]:
+        key = f"{await self._entity(entity_id)}/{_RECORD}"
+        (row,) = await self._store.get([key])
+        if row is None:
+            return (None,)
+        record = decode_record(key, row)
+        if record is None:
+            self._cache._broken += 1
+            await self._store.drop([key])
+        return (record,)
 
     async def observe(
         self, entity_id: str, record: EntityRecord, token: str = ""
@@ -331,31 +320,66 @@ class Partition:
         With the digest of a `token`, only clients with this token see it, in this
         process.
         """
-        key = (self._account, entity_id, token)
+        key, cache = (self._account, entity_id, token), self._cache
+        if not token:  # other processes have other digests
+            last = await self.record(entity_id)
+            if last == record or later(last, record, self._clock()) is not record:
+                return
         self._memory.observe(key, record, self._clock())
+        if token or cache._store is None:
+            return
+        if await cache._run(partial(self._put_record, entity_id, record)) is None:
+            cache._unstored.put(key, record)
+        else:
+            cache._unstored.pop(key)
+
+    async def _put_record(self, entity_id: str, record: EntityRecord) -> bool:
+        key = f"{await self._entity(entity_id)}/{_RECORD}"
+        row = encode_record(key, record)
+        return await self._store.put_if_later(key, row, record.sent)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         """Return the catalogue of a publication, or None if it is not cached."""
-        return self._memory.get(self._key(entity_id, dataset_id, CATALOGUE)).catalogue
+        key = self._key(entity_id, dataset_id, CATALOGUE)
+        if (catalogue := self._memory.get(key).catalogue) is not None:
+            return catalogue
+        for catalogue in (await self._read(key, (), decode_catalogue)).values():
+            self._memory.put_catalogue(key, catalogue)
+            return catalogue
+        return None
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
         """Store the catalogue of its publication."""
         key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
+        await self._put(key, new_part(), 0, partial(encode_catalogue, catalogue))
 
     async def blocks(
         self,
         entity_id: str,
         dataset_id: str,
         value_version: str,
-        wanted: Iterable[str] | None = None,
+        series_ids: Iterable[str] | None = None,
     ) -> tuple[Block, ...]:
         """Return the cached values of a publication; no series is in two blocks.
 
-        If this process has all `wanted` series in memory, it does not look whether
-        others have stored more.
+        If this process has all `series_ids` in memory, it does not look whether others
+        have stored more.
         """
-        return self._memory.get(self._key(entity_id, dataset_id, value_version)).blocks
+        key = self._key(entity_id, dataset_id, value_version)
+        entry = self._memory.get(key)
+        # Series never change within a publication, so those in memory need no look at
+        # the store.
+        if series_ids is not None and entry.series_ids.issuperset(series_ids):
+            return entry.blocks
+        blocks, cached_ids = entry.blocks, set(entry.series_ids)
+        parts = await self._read(key, entry.parts, decode_blocks)
+        for part, stored in parts.items():
+            others = distinct(stored, cached_ids)
+            # Also where nothing is new: see `Memory.put_blocks`.
+            self._memory.put_blocks(key, others, part)
+            blocks += others
+        return blocks
 
     async def put_blocks(
         self,
@@ -367,34 +391,124 @@ class Partition:
         """Store blocks of series with all their periods; a series that is cached
         already stays as it is.
         """
-        put = tuple(blocks)
-        if not self._memory.has_room(put):
+        key = self._key(entity_id, dataset_id, value_version)
+        others = stored = distinct(blocks, set(self._memory.get(key).series_ids))
+        if not others:
+            return
+        has_room = self._memory.has_room(others)
+        if not has_room or not self._cache._is_away():
             # In a thread, for it takes a millisecond a megabyte.
-            put = await asyncio.to_thread(compressed, put)
-        self._memory.put_blocks(self._key(entity_id, dataset_id, value_version), put)
-
-    def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
-        """Make others wait that are about to request the same entity, while the block
-        lasts: other processes, and other queries of this one.
-
-        Waits for at most 10 seconds for another's claim: then both send their requests.
-        """
-        return nullcontext()
+            stored = await asyncio.to_thread(compressed, others)
+        part = new_part()
+        # Together, and first: a part that is noted without its blocks would never be
+        # read again.
+        self._memory.put_blocks(key, others if has_room else stored, part)
+        series = sum(len(block.series_ids) for block in stored)
+        await self._put(key, part, series, partial(encode_blocks, stored))
 
     def count(self, *, hits: int, misses: int) -> None:
         """Count wanted series that were cached, and those that had to be requested."""
         self._cache._hits += hits
         self._cache._misses += misses
 
-    def _remembered(self, entity_id: str, token: str = "") -> EntityRecord | None:
-        return self._memory.records.get((self._account, entity_id, token))
+    @asynccontextmanager
+    async def claim(self, entity_id: str) -> AsyncIterator[None]:
+        """Make others wait that are about to request the same entity, while the block
+        lasts: other processes, and other queries of this one.
 
-    def _later_of_token(
-        self, record: EntityRecord | None, entity_id: str, token: str
-    ) -> EntityRecord | None:
-        """Return the later of an entity's record and that for a token."""
-        of_token = self._remembered(entity_id, token) if token else None
-        return later(of_token, record, self._clock())
+        Waits for at most 10 seconds for another's claim: then both send their requests.
+        """
+        async with AsyncExitStack() as claim:
+
+            async def enter() -> None:
+                lock = self._store.lock(await self._entity(entity_id), LOCK_SECONDS)
+                await claim.enter_async_context(lock)
+
+            await self._cache._run(enter, waiting=LOCK_SECONDS)
+            yield
 
     def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._account, entity_id, publication_id(dataset_id), kind
+
+    async def _group(self, key: Key) -> str:
+        _, entity_id, publication, kind = key
+        return f"{await self._entity(entity_id)}/{publication_name(publication)}.{kind}"
+
+    async def _put(
+        self, key: Key, part: str, series: int, encode: Callable[[], bytes]
+    ) -> None:
+        """Store a part. One that cannot be stored is not tried again."""
+        if self._cache._is_away():
+            return
+        try:
+            body = await asyncio.to_thread(encode)
+        except Exception:  # noqa: BLE001  a result is never lost because it can't be stored
+            self._cache._broken += 1
+            return
+
+        async def put() -> None:
+            name = f"{await self._group(key)}/{part}-{series}-{len(body)}"
+            await self._store.put(name, seal(body, name), ttl=self._cache._ttl)
+
+        await self._cache._run(put)
+
+    async def _read(
+        self, key: Key, parts: Collection[str], decode: Callable[[bytes], T]
+    ) -> dict[str, T]:
+        """Return the stored parts under a key, by name, except `parts`. Corrupt ones
+        are deleted.
+        """
+        run = self._cache._run
+        group = await run(partial(self._group, key))
+        if group is None:
+            return {}
+        keys = []
+        for name in await run(partial(self._store.names, f"{group}/")) or ():
+            part = _PART.fullmatch(name.rpartition("/")[2])
+            if part is not None and part[1] not in parts:
+                keys.append(name)
+        rows = await run(partial(self._store.get, keys)) if keys else None
+        decoded: dict[str, T] = {}
+        corrupt = []
+        for name, row in zip(keys, rows or (), strict=False):
+            if row is None:
+                continue  # evicted since
+            try:
+                part_name = name.rpartition("/")[2].partition("-")[0]
+                decoded[part_name] = decode(verify(row, name))
+            except Exception:  # noqa: BLE001  verified, but not of this form
+                corrupt.append(name)
+        if corrupt:
+            self._cache._broken += len(corrupt)
+            await run(partial(self._store.drop, corrupt))
+        if decoded:
+            await run(partial(self._store.touch, group))
+        return decoded
+
+
+def entity_prefix(entity_id: str) -> str:
+    """Return what all keys of an entity begin with, whatever the account."""
+    digest = blake2b(entity_id.encode("utf-8", "surrogatepass"), digest_size=16)
+    return f"{FORMAT}/{digest.hexdigest()}-"
+
+
+def publication_name(publication: str) -> str:
+    """Return a text for a publication that can be the name of a folder."""
+    digest = blake2b(publication.encode("utf-8", "surrogatepass"), digest_size=8)
+    return digest.hexdigest()
+
+
+def new_part() -> str:
+    """Return the name of a part, which no other part has."""
+    return secrets.token_hex(8)
+
+
+def current_group(key: str, row: bytes) -> str | None:
+    """Return what the groups of an entity's current publication begin with, by its
+    record.
+    """
+    record = decode_record(key, row)
+    if record is None or record.dataset_id is None:
+        return None
+    entity = key.removesuffix(f"/{_RECORD}")
+    return f"{entity}/{publication_name(publication_id(record.dataset_id))}."

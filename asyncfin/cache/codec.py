@@ -2,7 +2,7 @@
 bytes they are.
 
 Reading it runs no code, as a pickle could. What is read from a store is verified first:
-see `checksum`.
+see `verify`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from array import array
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
 import msgspec
 from attrs import fields
 
-from asyncfin.cache.checksum import sealed, verified
 from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
@@ -42,7 +42,25 @@ _FIELDS = [field.name for field in fields(Catalogue)]
 # Part of the names under which bytes are stored, so that bytes of another form are
 # never read: the number of the form, and the byte order of the arrays. Raise the number
 # when a stored field changes.
-FORMAT = f"8{sys.byteorder[0]}"
+FORMAT = f"9{sys.byteorder[0]}"
+_CHECKSUM_BYTES = 16
+
+
+def seal(body: bytes, key: str) -> bytes:
+    """Return the row of a body: the body, and a checksum over it and its key."""
+    digest = blake2b(body, digest_size=_CHECKSUM_BYTES)
+    digest.update(key.encode())
+    return body + digest.digest()
+
+
+def verify(row: bytes, key: str) -> bytes:
+    """Return the body of a row, or raise ValueError if the row is damaged or another
+    key's.
+    """
+    body = row[:-_CHECKSUM_BYTES]
+    if row != seal(body, key):
+        raise ValueError("a damaged row")
+    return body
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
@@ -113,26 +131,24 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
     )
 
 
-_record_decoder = msgspec.msgpack.Decoder(tuple[int, str | None, int])
+_record_decoder = msgspec.msgpack.Decoder(tuple[str | None, int])
 _MICROSECOND = timedelta(microseconds=1)
 _MOMENT_BYTES = 20
 
 
 def encode_record(key: str, record: EntityRecord) -> bytes:
     """Return the row of a record, which begins with its moment."""
-    moment = microseconds(record.sent)
-    body = msgspec.msgpack.encode((moment, record.dataset_id, record.status))
-    return b"%020d" % max(0, moment) + sealed(body, key)
+    body = msgspec.msgpack.encode((record.dataset_id, record.status))
+    return seal(b"%020d" % max(0, microseconds(record.sent)) + body, key)
 
 
 def decode_record(key: str, row: bytes) -> EntityRecord | None:
     """Return the record of a row, or None if it is corrupt."""
-    body = verified(row[_MOMENT_BYTES:], key)
-    if body is None:
-        return None
-    with suppress(msgspec.DecodeError, OverflowError):
-        moment, dataset_id, status = _record_decoder.decode(body)
-        return EntityRecord(EPOCH + moment * _MICROSECOND, dataset_id, status)
+    with suppress(ValueError, OverflowError):
+        body = verify(row, key)
+        dataset_id, status = _record_decoder.decode(body[_MOMENT_BYTES:])
+        sent = EPOCH + row_moment(body) * _MICROSECOND
+        return EntityRecord(sent, dataset_id, status)
     return None
 
 

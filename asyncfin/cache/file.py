@@ -25,25 +25,21 @@ from functools import partial
 from hashlib import blake2b, scrypt
 from pathlib import Path
 from time import monotonic, sleep, time
-from typing import Any, TypeVar
+from typing import Any
 
 from asyncfin import checks, local
-from asyncfin.cache.base import MiB, Partition
+from asyncfin.cache.base import STORE_SECONDS, Cache, MiB, Partition, current_group
 from asyncfin.cache.codec import microseconds, row_moment
 from asyncfin.cache.record import FUTURE
 from asyncfin.cache.store import partition_key
-from asyncfin.cache.stored import (
-    STORE_SECONDS,
-    StoredCache,
-    current_group,
-)
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.wire.token import TokenSource
 
-T = TypeVar("T")
-
+# Data that was read from the folder, or put into it, stays decoded up to this much.
+_MEMORY_BYTES = 64 * MiB
 _POLL_SECONDS = 0.02
+_ATTEMPTS = 3  # to make the folder of a file
 _SALT_BYTES = 32
 # A file takes at least a block.
 _BLOCK = 4096
@@ -57,7 +53,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class FileCache(StoredCache):
+class FileCache(Cache):
     """Keeps publications in a folder that the processes of a machine share.
 
     The folder belongs to this user alone (mode 0700, files 0600). It contains which
@@ -102,7 +98,8 @@ class FileCache(StoredCache):
         self._account = checks.text().optional()("account", account)
         self._max_bytes = checks.positive_int("max_bytes", max_bytes)
         self._files = FolderStore(self._folder, max_bytes, clock)
-        super().__init__(self._files, str(self._folder), max_bytes, clock)
+        memory = min(_MEMORY_BYTES, max_bytes)
+        super().__init__(memory, clock, self._files, str(self._folder))
         self._secret = secrets.token_bytes(32)
 
     def __repr__(self) -> str:
@@ -216,11 +213,9 @@ class FolderStore:
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
         self._check()
-        self._make(name)
         # The folder itself: a file for each entity would never be deleted.
-        descriptor = os.open(
-            self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        )
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = self._open(f"{self._folder}/{name}", flags, name)
         try:
             loop = asyncio.get_running_loop()
             until = loop.time() + seconds
@@ -257,14 +252,22 @@ class FolderStore:
                 raise ArgumentError(f"the cache's {self._folder} {error}") from None
             self._checked = True
 
-    def _make(self, name: str) -> None:
-        """Make a folder in the folder, and those above it."""
-        local.make_private_folder(self._folder)  # deleted since, perhaps
-        path = self._folder
-        for part in name.split("/"):
-            path /= part
-            with suppress(FileExistsError):
-                path.mkdir(0o700)
+    def _open(self, path: str, flags: int, group: str) -> int:
+        """Open a file, or a folder, whose group's folders are made if they are missing.
+
+        Another process can delete them again meanwhile, when it evicts or clears.
+        """
+        for _ in range(_ATTEMPTS):
+            with suppress(FileNotFoundError):
+                return os.open(path, flags, 0o600)
+            with suppress(FileNotFoundError):
+                local.make_private_folder(self._folder)  # deleted since, perhaps
+                folder = self._folder
+                for part in group.split("/"):
+                    folder /= part
+                    with suppress(FileExistsError):
+                        folder.mkdir(0o700)
+        return os.open(path, flags, 0o600)
 
     def _read(self, key: str) -> bytes | None:
         """Return the bytes of a file, or None if it does not exist. One that is not
@@ -285,18 +288,13 @@ class FolderStore:
 
     def _write(self, key: str, body: bytes) -> None:
         """Write a file next to its place, and put it there."""
-        path = f"{self._folder}/{key}"
         group, _, _ = key.rpartition("/")
         unfinished = f"{self._folder}/{group}/.{secrets.token_hex(8)}"
-        try:
-            descriptor = os.open(unfinished, _CREATE, 0o600)
-        except FileNotFoundError:
-            self._make(group)
-            descriptor = os.open(unfinished, _CREATE, 0o600)
+        descriptor = self._open(unfinished, _CREATE, group)
         try:
             with open(descriptor, "wb") as file:
                 file.write(body)
-            os.replace(unfinished, path)
+            os.replace(unfinished, f"{self._folder}/{key}")
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(unfinished)

@@ -8,10 +8,10 @@ from datetime import datetime
 from hashlib import blake2b
 from types import MethodType
 from typing import Any
-from weakref import WeakValueDictionary
 
 from asyncfin import checks
-from asyncfin.cache.base import Cache, LeastRecentlyUsed, MiB, Partition
+from asyncfin.cache.base import Cache, MiB, Partition
+from asyncfin.cache.entries import LeastRecentlyUsed
 from asyncfin.cache.store import partition_key
 from asyncfin.clock import utc_now
 from asyncfin.wire.token import TokenSource
@@ -49,7 +49,6 @@ class MemoryCache(Cache):
         super().__init__(checks.positive_int("max_bytes", max_bytes), clock)
         self._account = checks.text().optional()("account", account)
         self._secret = secrets.token_bytes(32)
-        self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
         # Token callables by the ids of their objects, which stay alive meanwhile, and a
         # name for each.
         self._callables: LeastRecentlyUsed[tuple[int, ...], tuple[object, bytes]]
@@ -73,7 +72,7 @@ class MemoryCache(Cache):
             )
         else:
             key = partition_key(base_url, "callable", self._callable_name(token))
-        return self._partitions.setdefault(key, Partition(self, key))
+        return self._partition(key)
 
     def _callable_name(self, token: Callable[[], Any]) -> bytes:
         """Return a name for a token callable. What it will return is not known, and may

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
@@ -17,11 +16,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from asyncfin import checks
-from asyncfin.cache.base import Partition
+from asyncfin.cache.base import STORE_SECONDS, Cache, MiB, Partition
 from asyncfin.cache.codec import microseconds
 from asyncfin.cache.record import FUTURE
 from asyncfin.cache.store import partition_key
-from asyncfin.cache.stored import STORE_SECONDS, StoredCache
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.redis import RedisClients
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
 # What one command lists or deletes, so that its response is in time.
 _NAMES_PER_COMMAND = 1_000
 _POLL_SECONDS = 0.02
+# Data that was read from Redis, or put there, stays decoded up to this much.
+_MEMORY_BYTES = 64 * MiB
 _PUT_IF_LATER = """
 local stored = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local moment = tonumber(string.sub(stored, 1, 20)) or 0
@@ -46,7 +46,7 @@ _RELEASE = (
 )
 
 
-class RedisCache(StoredCache):
+class RedisCache(Cache):
     """Keeps publications in Redis for the machines that share an account.
 
     Anyone who can read the Redis database can read the data. Problems of Redis are
@@ -89,7 +89,7 @@ class RedisCache(StoredCache):
             )
         prefix = f"asyncfin:cache:{blake2b(self._account, digest_size=16).hexdigest()}:"
         store = RedisStore(self._clients, prefix, keep, clock)
-        super().__init__(store, self._clients.address, sys.maxsize, clock, ttl=keep)
+        super().__init__(_MEMORY_BYTES, clock, store, self._clients.address, ttl=keep)
 
     def __repr__(self) -> str:
         return f"RedisCache({self._clients.address!r}, account=...)"

@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 
 from attrs import field, frozen
 
-from asyncfin.cache.base import Cache, LeastRecentlyUsed, Partition
+from asyncfin.cache.base import Cache, Partition
+from asyncfin.cache.entries import LeastRecentlyUsed
 from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved

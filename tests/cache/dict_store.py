@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
-from asyncfin.cache.base import Partition
+from asyncfin.cache.base import Cache, Partition
 from asyncfin.cache.codec import microseconds, row_moment
 from asyncfin.cache.record import FUTURE
 from asyncfin.cache.store import partition_key
-from asyncfin.cache.stored import StoredCache
 from asyncfin.clock import utc_now
 from asyncfin.wire.token import TokenSource
 
@@ -74,7 +73,7 @@ class DictStore:
         self.rows.pop(key, None)
 
 
-class DictCache(StoredCache):
+class DictCache(Cache):
     """A cache over a `DictStore`."""
 
     def __init__(
@@ -85,7 +84,7 @@ class DictCache(StoredCache):
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.store = DictStore(rows, clock)
-        super().__init__(self.store, "a dict", 64 * 1024 * 1024, clock)
+        super().__init__(64 * 1024 * 1024, clock, self.store, "a dict")
         self._account = account
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:

@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 
-from asyncfin.cache import file, stored
+from asyncfin.cache import base, file
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import EntityRecord
 from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, current
@@ -133,5 +133,5 @@ async def _in_child(cache: FileCache) -> int:
 
 if __name__ == "__main__":
     # Several of them write at once, on a machine that may be busy: what is slow is not the subject here.
-    stored.STORE_SECONDS = file.STORE_SECONDS = 60.0
+    base.STORE_SECONDS = file.STORE_SECONDS = 60.0  # type: ignore[attr-defined]
     asyncio.run(globals()[sys.argv[1]](*sys.argv[2:]))

@@ -17,7 +17,7 @@ from asyncfin import (
     Trailing,
     ValidationFailedError,
 )
-from asyncfin.cache.base import LeastRecentlyUsed
+from asyncfin.cache.entries import LeastRecentlyUsed
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import Annual
 from asyncfin.sandbox import Latency, Sandbox, Status
@@ -74,8 +74,8 @@ def test_eviction_reads_only_the_oldest_keys() -> None:
     for number in range(1001):
         cached.put(number, None)
     assert iterated < 10
-    assert 0 not in dict(cached.items())
-    assert len(cached.items()) == 1000
+    assert 0 not in dict(cached.list_items())
+    assert len(cached.list_items()) == 1000
 
 
 async def test_the_waits_between_restarts_grow() -> None:

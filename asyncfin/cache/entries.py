@@ -1,0 +1,202 @@
+"""What a cache has in memory: the least recently used goes first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from datetime import datetime
+from threading import RLock
+from typing import Generic, TypeAlias, TypeVar
+
+from attrs import evolve, frozen
+
+from asyncfin.cache.record import EntityRecord, later
+from asyncfin.model.catalogue import Catalogue, publication_id
+from asyncfin.model.query import VALUE_VERSIONS
+from asyncfin.table.block import Block, drop_series, nbytes
+
+# Blocks stay as received until this share of the memory is used, and are compressed
+# from then on.
+_UNCOMPRESSED_SHARE = 0.25
+# Records are dropped beyond this: a program may read any number of entities.
+MAX_RECORDS = 100_000
+
+# Account, entity, publication, and which part of it: the catalogue, or a value version.
+Key: TypeAlias = tuple[bytes, str, str, str]
+CATALOGUE = "catalogue"
+# Account, entity, and the digest of a token if only its clients see the record.
+RecordKey: TypeAlias = tuple[bytes, str, str]
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class LeastRecentlyUsed(Generic[K, V]):
+    """Values by key, of which the least recently used are evicted beyond a bound.
+
+    For any number of threads. The last one stored stays, whatever its size; an empty
+    one has size 1.
+    """
+
+    def __init__(
+        self, bound: float, size: Callable[[V], int] = lambda value: 1
+    ) -> None:
+        self._bound = bound
+        self._size = size
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._lock = RLock()
+        self.total = 0
+
+    def list_items(self) -> list[tuple[K, V]]:
+        """All keys and values, which does not count as a use of them."""
+        with self._lock:
+            return [(key, value) for key, (value, _) in self._entries.items()]
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, which counts as its use, or None if there is none."""
+        try:
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
+        except KeyError:  # in between too: another thread may have evicted it
+            return None
+
+    def put(self, key: K, value: V) -> None:
+        """Store the value of a key, in place of the one it had."""
+        size = max(1, self._size(value))  # so that no number of empty ones stays
+        with self._lock:
+            self.pop(key)
+            self._entries[key] = value, size
+            self.total += size
+            while self.total > self._bound and len(self._entries) > 1:
+                self.pop(next(iter(self._entries)))
+
+    def pop(self, key: K) -> None:
+        """Drop a key."""
+        with self._lock:
+            if key in self._entries:
+                self.total -= self._entries.pop(key)[1]
+
+    def demote(self, key: K) -> None:
+        """Evict a key before all others, unless it is used again."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key, last=False)
+
+
+@frozen(eq=False)
+class Entry:
+    """What memory has under one key: a catalogue, or the blocks of one value
+    version.
+    """
+
+    bytes: int = 0
+    catalogue: Catalogue | None = None
+    blocks: tuple[Block, ...] = ()
+    series_ids: frozenset[str] = frozenset()
+    parts: frozenset[str] = frozenset()  # which parts of a store the blocks are from
+
+
+class Memory:
+    """Records, and catalogues and blocks within a bound, by key; for any number of
+    threads.
+
+    When it is full, the least recently used go first. A publication that is replaced
+    goes before them, unless it is used again.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._entries: LeastRecentlyUsed[Key, Entry] = LeastRecentlyUsed(
+            max_bytes, lambda entry: entry.bytes
+        )
+        self._lock = RLock()
+        self.records: LeastRecentlyUsed[RecordKey, EntityRecord] = LeastRecentlyUsed(
+            MAX_RECORDS
+        )
+
+    def observe(self, key: RecordKey, record: EntityRecord, now: datetime) -> None:
+        """Record what a response has shown of an entity, unless a later request has
+        shown something.
+        """
+        with self._lock:
+            last = self.records.get(key)
+            if later(last, record, now) is not record:
+                return
+            self.records.put(key, record)
+            if last and last.dataset_id and record.rules_out(last.dataset_id):
+                publication = publication_id(last.dataset_id)
+                for kind in (CATALOGUE, *VALUE_VERSIONS):
+                    self._entries.demote((key[0], key[1], publication, kind))
+
+    def get(self, key: Key) -> Entry:
+        """What is cached under a key, perhaps nothing."""
+        return self._entries.get(key) or Entry()
+
+    def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
+        """Store a catalogue."""
+        texts = sum(
+            len(series.label) + len(series.description) for series in catalogue.series
+        )
+        size = (
+            1_000 + texts + 600 * len(catalogue.series) + 100 * len(catalogue.periods)
+        )
+        self._put(key, Entry(size, catalogue))
+
+    def has_room(self, blocks: Iterable[Block]) -> bool:
+        """Whether blocks may stay as received: they are shared with the caller's
+        panel.
+        """
+        size = self._entries.total + nbytes(blocks)
+        return size <= self._max_bytes * _UNCOMPRESSED_SHARE
+
+    def put_blocks(self, key: Key, blocks: Iterable[Block], part: str) -> None:
+        """Add the blocks of a part; series that are cached stay as they are."""
+        with self._lock:
+            entry = self.get(key)
+            series_ids = set(entry.series_ids)
+            added = distinct(blocks, series_ids)
+            entry = evolve(
+                entry,
+                bytes=entry.bytes + nbytes(added),
+                blocks=entry.blocks + added,
+                series_ids=frozenset(series_ids),
+                # Also if nothing was added: a part that was read is not read again.
+                parts=entry.parts | {part},
+            )
+            self._put(key, entry)
+
+    def clear(self, entity_id: str | None) -> None:
+        """Drop an entity, or everything."""
+        drop_entity(self._entries, entity_id)
+        drop_entity(self.records, entity_id)
+
+    def count(self) -> tuple[int, int]:
+        """The number of series, and the bytes."""
+        entries = [entry for _, entry in self._entries.list_items()]
+        series = sum(len(entry.series_ids) for entry in entries)
+        return series, sum(entry.bytes for entry in entries)
+
+    def _put(self, key: Key, entry: Entry) -> None:
+        if entry.bytes > self._max_bytes:  # it would evict everything
+            self._entries.pop(key)
+        else:
+            self._entries.put(key, entry)
+
+
+def drop_entity(cached: LeastRecentlyUsed[K, V], entity_id: str | None) -> None:
+    """Drop the keys of an entity, which is the second part of each, or all."""
+    for key, _ in cached.list_items():
+        if entity_id in (None, key[1]):  # type: ignore[index]
+            cached.pop(key)
+
+
+def distinct(blocks: Iterable[Block], series_ids: set[str]) -> tuple[Block, ...]:
+    """Return the blocks without some series, and add theirs to these."""
+    others = []
+    for block in blocks:
+        part: Block | None = block
+        if series_ids.intersection(block.series_ids):
+            part = drop_series(block, series_ids)
+        if part is not None:
+            others.append(part)
+        series_ids.update(block.series_ids)
+    return tuple(others)

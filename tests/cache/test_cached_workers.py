@@ -44,10 +44,10 @@ async def looks() -> AsyncIterator[None]:
 COLD = """
 import asyncio, sys
 from asyncfin import Client, FileCache, FiscalRange, RedisCache, Select
-from asyncfin.cache import file, redis, stored
+from asyncfin.cache import base, file, redis
 
 # The machine may be busy: who waits so long for a store or a claim goes on without it.
-stored.STORE_SECONDS = file.STORE_SECONDS = redis.STORE_SECONDS = stored.LOCK_SECONDS = 60.0
+base.STORE_SECONDS = file.STORE_SECONDS = redis.STORE_SECONDS = base.LOCK_SECONDS = 60.0
 
 async def main():
     kind, place, base_url, token, entity_id = sys.argv[1:]
@@ -124,9 +124,9 @@ QUESTIONS: dict[str, Callable[[Client], Awaitable[object]]] = {
 VISITS = """
 import asyncio, random, sys, time
 from asyncfin import Client, FileCache, FiscalRange, Select
-from asyncfin.cache import file, stored
+from asyncfin.cache import base, file
 
-stored.STORE_SECONDS = file.STORE_SECONDS = stored.LOCK_SECONDS = 60.0  # the machine may be busy
+base.STORE_SECONDS = file.STORE_SECONDS = base.LOCK_SECONDS = 60.0  # the machine may be busy
 
 async def main():
     place, base_url, token, seed, count, *entities = sys.argv[1:]

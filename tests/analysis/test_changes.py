@@ -106,18 +106,6 @@ async def test_id_is_used_again() -> None:
     ]
 
 
-async def test_series_swap_their_ids_stay_themselves() -> None:
-    """Metric, group and path are unique in both publications."""
-    old, new = await panels(
-        {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}},
-        {
-            REVENUE._replace(series_id="S-2"): {"FY2020": Cell(1)},
-            COST._replace(series_id="S-1"): {"FY2020": Cell(2)},
-        },
-    )
-    assert not len(asyncfin.changes(old, new))
-
-
 async def test_series_in_unlisted_counts() -> None:
     """What it had vanishes, and appears when a response lists it again."""
     full = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}}

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,20 +12,15 @@ from hypothesis import given, settings, strategies as st
 
 from asyncfin import (
     ArgumentError,
-    Client,
-    FiscalRange,
     Panel,
     Period,
     ScopeRef,
-    Select,
     SelectionError,
     first_of,
 )
-from asyncfin.sandbox import Sandbox, load
 from tests import examples
 from tests.answers import panel_of
 
-REAL = sorted((Path(__file__).parents[2] / "../shared/data").glob("*.json.gz"))
 YEARS = [Period(year, 12, 12) for year in range(2020, 2024)]
 
 
@@ -131,17 +125,3 @@ async def test_wrong_metrics_are_rejected() -> None:
             first_of(panel, wrong)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="each of panels must be a Panel"):
         first_of([5], "a")  # type: ignore[list-item]
-
-
-@pytest.mark.skipif(not REAL, reason="../shared/data is not there")
-async def test_real_revenues_are_as_defined() -> None:
-    """Two tags, and either order."""
-    panels = []
-    for path in REAL[:3]:
-        async with Sandbox(load(path)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-            found = (await client.catalogue(sandbox.entities[0])).series
-            metrics = [each.metric_id for each in found if "Revenue" in each.metric_id]
-            panels.append(await client.query(sandbox.entities[0], Select(metrics), FiscalRange()))
-    tags = list(dict.fromkeys(each.metric_id for panel in panels for each in panel))[:6]
-    for wanted in (tags, tags[::-1]):
-        assert rows_of(first_of(panels, wanted)) == oracle(panels, wanted)

@@ -52,14 +52,6 @@ async def test_later_value_counts_from_report_on() -> None:
         assert cells(known_by(*panels, Period.parse(reported))) == expected
 
 
-async def test_split_that_came_later_is_flagged() -> None:
-    """NVIDIA's case: a restatement in between is lost, only the original and the last one are served."""
-    panels = await both(
-        {EPS: {"FY2024": Cell(12.05, report=(2024, 12))}}, {EPS: {"FY2024": Cell(1.19, report=(2025, 6))}}
-    )
-    assert cells(known_by(*panels, "FY2025-Q1")) == {("EPS", "FY2024"): (12.05, False)}
-
-
 async def test_known_table_is_a_long_table() -> None:
     """Rows of both versions are ordered by series and period; the last column is `certain`."""
     late = Cell(9, report=(2024, 12))

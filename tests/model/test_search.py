@@ -60,21 +60,15 @@ def found(listed: Catalogue, text: str) -> list[tuple[Rank, str]]:
     ("text", "rank", "label"),
     [
         ("net income", Rank.EXACT, "Net Income (Loss) Attributable to Parent"),
-        ("Net income loss attributable to parent", Rank.EXACT, "Net Income (Loss) Attributable to Parent"),
         ("NetIncomeLoss", Rank.EXACT, "Net Income (Loss) Attributable to Parent"),
-        ("us-gaap:netincomeloss", Rank.EXACT, "Net Income (Loss) Attributable to Parent"),
         ("S9", Rank.EXACT, "Amortization"),
         ("liabilities", Rank.EXACT, "Total liabilities"),
-        ("the REVENUES", Rank.EXACT, "Revenue"),
         ("total revenue", Rank.EXACT, "Revenue"),
         ("marketing & sales", Rank.EXACT, "Sales and marketing"),
         ("sales", Rank.MEANING, "Revenue"),
-        ("turnover", Rank.MEANING, "Revenue"),
         ("profit", Rank.MEANING, "Net Income (Loss) Attributable to Parent"),
-        ("net earnings", Rank.MEANING, "Net Income (Loss) Attributable to Parent"),
         ("capex", Rank.MEANING, "Paid for machines"),
         ("purchases of property, plant and equipment", Rank.MEANING, "Paid for machines"),
-        ("cash flow from operations", Rank.MEANING, "Cash from the operations"),
         ("long term debt", Rank.START, "Long-term debt due"),
         ("diluted", Rank.START, "Diluted earnings per share"),
         ("share earnings", Rank.WORDS, "Diluted earnings per share"),
@@ -240,8 +234,6 @@ def test_matches_of_catalogues_are_grouped() -> None:
 
     assert grouped("profit", first, second) == [("us-gaap:NetIncomeLoss", [1]), ("GrossProfit", [0, 1])]
     assert grouped("cash", first, second) == [("x:M0", [1])]
-    assert grouped("revenue", second, first) == [("Revenue", [1])]
-    assert grouped("revenue usd", second, first) == [("Revenue", [1])]
     assert grouped("xyzzy", first, second) == []
 
 
@@ -296,13 +288,9 @@ TAGS = {
     "revenue": "Revenues RevenueFromContractWithCustomerExcludingAssessedTax",
     "cost of sales": "CostOfRevenue CostOfGoodsAndServicesSold",
     "income tax": "IncomeTaxExpenseBenefit",
-    "effective tax rate": "EffectiveIncomeTaxRateContinuingOperations",
     "diluted EPS": "EarningsPerShareDiluted",
     "SBC": "ShareBasedCompensation AllocatedShareBasedCompensationExpense",
-    "stock-based compensation": "ShareBasedCompensation AllocatedShareBasedCompensationExpense",
     "cash from operations": "NetCashProvidedByUsedInOperatingActivities",
-    "investing cash flow": "NetCashProvidedByUsedInInvestingActivities",
-    "financing cash flow": "NetCashProvidedByUsedInFinancingActivities",
     "capex": "PaymentsToAcquirePropertyPlantAndEquipment",
     "dividends paid": "PaymentsOfDividends PaymentsOfDividendsCommonStock PaymentsOfOrdinaryDividends",
     "cash and equivalents": "CashAndCashEquivalentsAtCarryingValue",

@@ -60,18 +60,18 @@ from asyncfin.mcp.values import (
     note_differences,
 )
 from asyncfin.names import Names
-from asyncfin.typing import SearchResult, ValueVersion
+from asyncfin.typing import Match, Rank, SearchResult, ValueVersion
 from asyncfin.web.last_periods import read_last_periods
-from asyncfin.words import counted, listed
+from asyncfin.words import counted, entity_names, listed
 
 MAX_REQUESTS = 20
 MAX_ENTITIES = 10
 _MAX_FOUND = 8
 _MAX_METRICS = 80
-# How a series matches words that it is not called, by the name of its rank.
+# How a series matches words that it is not called.
 _MATCHES_BY = {
-    "MEANING": "has the same meaning",
-    "DESCRIPTION": "has it in its description",
+    Rank.MEANING: "has the same meaning",
+    Rank.DESCRIPTION: "has it in its description",
 }
 _READ_ONLY = ToolAnnotations(
     read_only_hint=True,
@@ -272,10 +272,12 @@ class _Tools:
                     for catalogue, periods in zip(catalogues, last_periods, strict=True)
                 ]
             )
-            rows, rank = _make_matches(catalogues, results)
+            groups = SearchResult.group(results)
+            rows = [_make_match(matches, catalogues) for matches in groups]
+            rank = groups[0][0][1].rank if groups else Rank.EXACT
             if not rows:
                 head.append("nothing matches all words")
-            elif all(result.close for result in results):
+            elif rank == Rank.CLOSE:
                 head.append("nothing matches all words; close matches:")
             elif rank in _MATCHES_BY:
                 first = rows[0].cells[0]
@@ -423,19 +425,19 @@ class _Tools:
         Raises:
             SelectionError: an argument is not as described.
         """
-        names = _to_list(series)
-        if not names:
+        texts = _to_list(series)
+        if not texts:
             raise SelectionError("series must name at least one: call find_series")
         catalogues, notes = await self._read_catalogues(call, entities)
         # A name that no company has is compared with all of theirs.
-        items, more_notes = await asyncio.to_thread(find_items, names, catalogues)
+        items, more_notes = await asyncio.to_thread(find_items, texts, catalogues)
         selection, named = find_periods(_to_list(periods), catalogues)
         # All periods cost no more requests, so a note can tell where values are.
         span = selection if isinstance(selection, Trailing) else FiscalRange()
         parts, plans = [], []
-        names_of = _name_companies(catalogues)
+        names = entity_names(catalogues)
         for catalogue in catalogues:
-            name = names_of[catalogue.entity_id]
+            name = f"company {quote(names[catalogue.entity_id])}"
             parts.append(Part(catalogue, name, None, items, selection, named))
             matching = find_series(catalogue, items)
             plans.append(
@@ -513,23 +515,17 @@ class _Tools:
                 f"entities: {len(texts)} companies; a call accepts at most "
                 f"{MAX_ENTITIES}: make multiple calls"
             )
-        return list(dict.fromkeys(map(self._find_entity, texts)))
-
-    def _find_entity(self, text: str) -> str:
-        if text in self._names:
-            return text
-        names = Names(self._names.items())
-        ids = [key for key in names.matching(text) if key in self._names]
-        if len(ids) == 1:
-            return ids[0]
-        if ids:
+        try:
+            entity_ids = Names(self._names.items()).ids(texts)
+        except SelectionError as error:
+            problem = f"entities: {error.problem}; see list_entities"
+            raise SelectionError(problem) from None
+        foreign = [name for name in entity_ids if name not in self._names]
+        if foreign:
             raise SelectionError(
-                f"entities: {text!r} is the name of multiple companies: {listed(ids)}"
+                f"entities: {listed(foreign)}: not on offer; see list_entities"
             )
-        raise SelectionError(
-            f"entities: {names.near(text)} is not one of the companies on offer: see "
-            "list_entities"
-        )
+        return list(dict.fromkeys(entity_ids))
 
 
 def _make_values(parts: Sequence[Part], notes: list[str]) -> list[Row]:
@@ -553,53 +549,28 @@ def _version_of(restated: bool) -> ValueVersion:
     return "latest_restated" if restated else "original"
 
 
-def _name_companies(catalogues: Sequence[Catalogue]) -> dict[str, str]:
-    """What notes call companies; a name that two of them share has the id behind it."""
-    names = [catalogue.name for catalogue in catalogues]
-    return {
-        catalogue.entity_id: f"company {quote(catalogue.name)}"
-        + (f" ({catalogue.entity_id})" if names.count(catalogue.name) > 1 else "")
-        for catalogue in catalogues
-    }
-
-
-def _make_matches(
-    catalogues: Sequence[Catalogue], results: Sequence[SearchResult]
-) -> tuple[list[Row], str]:
-    """Make a row for each metric and path, best first; report the rank of the first."""
-    matches: dict[Any, list[tuple[Catalogue, Any]]] = {}
-    places: dict[Any, tuple[int, int]] = {}
-    for catalogue, result in zip(catalogues, results, strict=True):
-        for index, match in enumerate(result.matches):
-            item = match.series.metric_id, match.series.scopes
-            matches.setdefault(item, []).append((catalogue, match))
-            place = match.rank, index
-            places[item] = min(places.get(item, place), place)
-    items = sorted(places, key=places.__getitem__)
-    rows = [_make_match(item, matches[item], len(catalogues)) for item in items]
-    return rows, matches[items[0]][0][1].rank.name if items else ""
-
-
 def _make_match(
-    item: Any, matches: Sequence[tuple[Catalogue, Any]], companies: int
+    matches: Sequence[tuple[int, Match]], catalogues: Sequence[Catalogue]
 ) -> Row:
     """Make the row of a metric and path; it names its companies unless all have it."""
-    catalogue, match = matches[0]
+    places = [(catalogues[index], match) for index, match in matches]
     cadences = dict.fromkeys(
         catalogue.by_group[match.series.reporting_group_id].cadence
-        for catalogue, match in matches
+        for catalogue, match in places
     )
-    names = list(dict.fromkeys(catalogue.name for catalogue, _ in matches))
+    names = list(dict.fromkeys(catalogue.name for catalogue, _ in places))
+    catalogue, match = places[0]
+    series = match.series
     fields: dict[str, Any] = {
-        "series": name_item(item),
-        "metric": item[0],
-        "label": match.note(match.series.label),
-        "scopes": " / ".join(catalogue.scope_names(match.series.scopes)),
+        "series": name_item((series.metric_id, series.scopes)),
+        "metric": series.metric_id,
+        "label": match.note(series.label),
+        "scopes": " / ".join(catalogue.scope_names(series.scopes)),
         "cadence": ", ".join(cadences),
-        "description": describe(match.series),
+        "description": describe(series),
     }
     cells = [text for name, text in fields.items() if name != "metric"]
-    if len(names) < companies:
+    if len(names) < len(catalogues):
         cells.append(f"only {', '.join(map(quote, names))}")
         fields["only"] = names
     return Row(cells, fields)

@@ -18,7 +18,7 @@ async def test_ambiguous_name_is_rejected(sandbox: Sandbox) -> None:
     """Which one is meant can't be guessed."""
     async with assistant(sandbox, offered=dict.fromkeys(sandbox.entities[:2], "Twin")) as call:
         result = await call("find_series", entities=["twin"])
-    assert "is the name of multiple companies" in text_of(result)
+    assert "'twin' means Twin (" in text_of(result)
     assert all(each in text_of(result) for each in sandbox.entities[:2])
     assert not sandbox.log
 
@@ -47,7 +47,7 @@ async def test_part_of_a_name_is_enough(sandbox: Sandbox) -> None:
         assert not (await call("find_series", entities=["company"])).is_error
         sent = len(sandbox.log)
         result = await call("find_series", entities=["aple inc"])
-        assert "'aple inc' (close: Apple Inc.) is not one of the companies on offer" in text_of(result)
+        assert "no entity has the name 'aple inc' (close: Apple Inc.)" in text_of(result)
         assert len(sandbox.log) == sent
 
 

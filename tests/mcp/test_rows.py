@@ -82,10 +82,10 @@ async def test_notes_name_rows_and_companies() -> None:
         answer = await call("query", entities=ids, series=["Revenue"], periods="FY2022, FY2023, FY2030")
         alone = await call("query", entities=ids[1:], series=["Revenue"], periods="FY2023, FY2030")
     notes = answer.structured_content["notes"]
-    assert f'company "Example" ({ids[0]}) does not have the periods FY2030' in notes
+    assert f'company "Example ({ids[0]})" does not have the periods FY2030' in notes
     assert 'company "Example" does not have the periods FY2030' in text_of(alone)
     assert any(
-        note.startswith(f'company "Example" ({ids[0]}): Revenue') and "[proforma]" in note for note in notes
+        note.startswith(f'company "Example ({ids[0]})": Revenue') and "[proforma]" in note for note in notes
     )
-    usd, jpy = f'company "Example" ({ids[0]}): "In USD."', f'company "Example" ({ids[1]}): "In JPY."'
+    usd, jpy = f'company "Example ({ids[0]})": "In USD."', f'company "Example ({ids[1]})": "In JPY."'
     assert f"Revenue has different descriptions: {usd}; {jpy}" in notes

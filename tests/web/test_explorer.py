@@ -575,3 +575,17 @@ def test_vendored_files_are_published_ones() -> None:
         digest, name = line.split()
         assert hashlib.sha256((STATIC / name).read_bytes()).hexdigest() == digest
     assert {path.name for path in STATIC.glob("*.LICENSE")} == {"htmx.LICENSE", "uPlot.LICENSE"}
+
+
+async def test_latest_of_many_periods_are_shown() -> None:
+    """A table of 130 periods has the last 120 as columns, and a note about the others."""
+    labels = [Period(1990 + at // 4, 3 * (at % 4 + 1), 3).label for at in range(130)]
+    made = dataset({("Sales", "all"): {label: at for at, label in enumerate(labels)}})
+    async with Sandbox(load(made)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        page = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+        answer = await page.post("answer", series="Sales.all", rule="all")
+        panel = await client.query(sandbox.entities[0], asyncfin.Select(), asyncfin.FiscalRange())
+    (head, row) = texts(answer.text)
+    assert head[1:] == [period.label for period in panel.periods[-120:]]
+    assert row[1:] == [value.text if value else "" for value in panel.one().values[-120:]]
+    assert "10 earlier periods are not shown." in answer.text

@@ -262,3 +262,14 @@ async def test_request_without_receive() -> None:
             TypeError, match=r"Starlette, FastAPI or Litestar.*Quart, Django and aiohttp\.web"
         ):
             await unless_gone(request, work(), 1)  # type: ignore[arg-type]
+
+
+async def test_changed_publication_has_another_tag(panel: Panel) -> None:
+    """The same dataset_id with a later created_timestamp: the old tag gives no 304."""
+    later = panel.catalogue.created_timestamp + timedelta(seconds=1)
+    changed = evolve(
+        panel, grid=evolve(panel._grid, catalogue=evolve(panel.catalogue, created_timestamp=later))
+    )
+    old = (await reply(panel, accept=JSON)).headers["ETag"]
+    assert (await reply(panel, accept=JSON, if_none_match=old)).status == 304
+    assert (await reply(changed, accept=JSON, if_none_match=old)).status == 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -34,7 +33,6 @@ class RedisClients:
             ) from None
         self._given: Redis | None = None
         self._url = ""
-        self._pid = os.getpid()
         self._clients: dict[
             asyncio.AbstractEventLoop, tuple[RedisClient, AsyncGenerator[None, None]]
         ] = {}
@@ -48,9 +46,8 @@ class RedisClients:
                 f"{type(redis).__name__}"
             )
         try:
-            probe: RedisClient = (
-                self._make()
-            )  # nothing connects before the first command
+            # Nothing connects before the first command.
+            probe: RedisClient = self._make()
             if self._url:
                 probe.connection_pool.make_connection()
         # The URL is not shown: it may contain a password.
@@ -76,15 +73,13 @@ class RedisClients:
         """Return the client of the running loop, or the caller's."""
         if self._given is not None:
             return self._given
-        if os.getpid() != self._pid:  # after a fork, the connections are the parent's
-            self._pid, self._clients = os.getpid(), {}
+        # After a fork the loop is another one, whose connections are not the parent's.
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            for each in list(
-                self._clients
-            ):  # a copy made in one step: loops of other threads come and go
-                if each.is_closed():
-                    self._clients.pop(each, None)
+            # A copy made in one step: loops of other threads come and go.
+            for other_loop in list(self._clients):
+                if other_loop.is_closed():
+                    self._clients.pop(other_loop, None)
             client = self._make()
 
             async def close() -> None:

@@ -25,7 +25,6 @@ from functools import partial
 from hashlib import blake2b, scrypt
 from pathlib import Path
 from time import monotonic, sleep, time
-from typing import Any
 
 from asyncfin import checks, local
 from asyncfin.cache.base import STORE_SECONDS, Cache, MiB, Partition, current_group
@@ -105,11 +104,6 @@ class FileCache(Cache):
     def __repr__(self) -> str:
         return f"FileCache({str(self._folder)!r})"
 
-    def __reduce__(self) -> Any:
-        return partial(FileCache, account=self._account, max_bytes=self._max_bytes), (
-            str(self._folder),
-        )
-
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         if self._account is not None:
             account = self._account.encode()
@@ -160,9 +154,8 @@ class FolderStore:
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
         self._check()
-        if (
-            len(keys) == 1
-        ):  # a record, or a part that is small beside a turn of a thread
+        # A record, or a part that is small beside a turn of a thread.
+        if len(keys) == 1:
             return [self._read(keys[0])]
         return await asyncio.to_thread(lambda: list(map(self._read, keys)))
 

@@ -58,9 +58,6 @@ class MemoryCache(Cache):
         stats = self.stats()
         return f"<MemoryCache: {stats.series:,} series, {stats.bytes:,} bytes>"
 
-    def __reduce__(self) -> Any:
-        raise TypeError("a MemoryCache cannot be pickled: it belongs to its process")
-
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         if self._account is not None:
             key = partition_key(base_url, "account", self._account.encode())

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncfin import checks
 from asyncfin.cache.base import STORE_SECONDS, Cache, MiB, Partition
@@ -93,9 +93,6 @@ class RedisCache(Cache):
 
     def __repr__(self) -> str:
         return f"RedisCache({self._clients.address!r}, account=...)"
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a RedisCache cannot be pickled: its URL may hold a password")
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         key = partition_key(base_url, "account", self._account)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -15,14 +15,12 @@ from hypothesis import given, settings, strategies as st
 from asyncfin import (
     Annual,
     AuthenticationError,
-    Catalogue,
     Client,
     FileCache,
     FiscalRange,
     MemoryCache,
     NotFoundError,
     PermissionDeniedError,
-    Query,
     Retry,
     Select,
     SelectionError,
@@ -161,18 +159,6 @@ async def test_thirty_questions_take_at_most_a_third_of_the_requests() -> None:
     assert spent[1] <= 0.35 * spent[0]
 
 
-@pytest.fixture(scope="module")
-def tables() -> dict[str, Any]:
-    """The content of each publication, by its id."""
-
-    async def content_of(dataset: DatasetFile) -> tuple[str, Any]:
-        async with service(dataset) as sandbox, client(sandbox) as plain:
-            panel = await plain.query(ENTITY, Select(), FiscalRange())
-            return panel.dataset.dataset_id, content(panel)
-
-    return dict(asyncio.run(content_of(dataset)) for dataset in (OLD, NEW))
-
-
 @virtual
 async def test_a_given_catalogue_is_answered_from_the_cache_though_it_is_no_longer_current() -> None:
     """A given catalogue that is no longer current is answered from the cache without a request."""
@@ -224,19 +210,6 @@ async def test_late_response_lifts_no_401() -> None:
         sandbox.inject(Status(status=401))
         with pytest.raises(AuthenticationError):
             await cached.query(ENTITY, Select(), Annual())
-
-
-READS: dict[str, Callable[[Client, Catalogue], Awaitable[object]]] = {
-    "dataset": lambda client, known: client.dataset(ENTITY),
-    "catalogue pages": lambda client, known: anext(client.catalogue_pages(ENTITY)),
-    "query pages": lambda client, known: anext(
-        client.query_pages(
-            ENTITY,
-            Query([known.series[0].metric_id], [known.series[0].scopes], periods=FiscalRange(2020, 2025)),
-        )
-    ),
-    "query": lambda client, known: client.query(ENTITY, Select(), Annual(), value_version="latest_restated"),
-}
 
 
 @virtual

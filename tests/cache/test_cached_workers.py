@@ -1,9 +1,7 @@
 """Clients that share a cache on disk, as the workers of one machine do."""
 
 import asyncio
-import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,28 +15,18 @@ from asyncfin import (
     Select,
 )
 from asyncfin.sandbox import Sandbox
-from asyncfin.typing import ValueVersion
 from tests.generate import generate
 from tests.read.test_answers import content
 from tests.shared_buckets import redis_server
 
 DATASET = generate(23, series=400, publications=1)
 ENTITY = DATASET.entity_id
-VERSIONS: tuple[ValueVersion, ...] = ("original", "latest_restated")
 
 
 def worker(sandbox: Sandbox, folder: Path, **options: float) -> Client:
     """Return a client with a separate cache object, as in another process."""
     cache = FileCache(folder, account="tests")
     return Client(sandbox.base_url, sandbox.token, cache=cache, **options)  # type: ignore[arg-type]
-
-
-async def looks() -> AsyncIterator[None]:
-    """Look again every hundredth of a second, for at most ten."""
-    async with asyncio.timeout(10):
-        while True:
-            yield
-            await asyncio.sleep(0.01)
 
 
 COLD = """
@@ -112,38 +100,3 @@ async def test_a_new_process_finds_what_another_has_read(tmp_path: Path) -> None
             again = await third.query(ENTITY, Select.of(whole.series[:7]), Annual())
             assert again.requests == 0
         assert content(again) == content(panel)
-
-
-QUESTIONS: dict[str, Callable[[Client], Awaitable[object]]] = {
-    "catalogue": lambda client: client.catalogue(ENTITY),
-    "query": lambda client: client.query(ENTITY, Select(), Annual()),
-    "dataset": lambda client: client.dataset(ENTITY),
-}
-
-
-VISITS = """
-import asyncio, random, sys, time
-from asyncfin import Client, FileCache, FiscalRange, Select
-from asyncfin.cache import base, file
-
-base.STORE_SECONDS = file.STORE_SECONDS = base.LOCK_SECONDS = 60.0  # the machine may be busy
-
-async def main():
-    place, base_url, token, seed, count, *entities = sys.argv[1:]
-    cache, draw = FileCache(place, account="desk"), random.Random(seed)
-    async with Client(base_url, token, cache=cache, max_age=60) as client:
-        print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)
-        for _ in range(int(count)):
-            entity_id, began = draw.choice(entities), time.time()
-            third, version = draw.randrange(3), draw.choice(["original", "latest_restated"])
-            select = Select(where=lambda series: sum(series.series_id.encode()) % 3 == third)
-            panel = await client.query(entity_id, select, FiscalRange(), value_version=version)
-            print(entity_id, panel.dataset.dataset_id, began, time.time(), flush=True)
-    assert cache.stats().broken == 0
-    await cache.aclose()
-
-asyncio.run(main())
-"""
-# "20 500 20" is what the documents state: entities, visits and changes. It takes half a minute.
-ENTITIES, COUNT, CHANGES = map(int, os.environ.get("ASYNCFIN_VISITS", "5 100 5").split())

@@ -301,20 +301,11 @@ async def _handle_signals(stop: "Stop") -> AsyncIterator[None]:
 
 def report_document(report: "ExtractReport") -> dict[str, Any]:
     """Return a report as plain data (docs/cli.md)."""
-    from asyncfin.extraction.last import failures_by_class
-
     entities = [*report.failed, *report.left, *report.done, *report.unchanged]
-    figures = ("requests", "uncounted", "rows", "bytes", "unlisted", "seconds", "waits")
-    states = ("done", "unchanged", "failed", "left")
     return {
-        **{state: len(getattr(report, state)) for state in states},
-        **{name: getattr(report, name) for name in figures},
-        "repeated": dict(report.repeated),
+        **report.figures,
         "stopped": None if report.stopped is None else str(report.stopped),
         "resume_at": report.resume_at,
-        "unknown": dict(report.unknown),
-        "others": report.others,
-        "failures": failures_by_class(report.failed),
         "entities": [asdict(item) for item in entities[:_MOST_ENTITIES]],
         "more_entities": max(0, len(entities) - _MOST_ENTITIES),
     }

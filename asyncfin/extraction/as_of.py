@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -133,20 +133,18 @@ def as_of(
     names = concat([], columns=columns).column_names
     feed = kept_feed(to)
     footers = feed.chain()
-    needed = tuple(dict.fromkeys([*names, *_NEEDED]))
-    pieces = (
-        table.filter(compute.less_equal(table.column(KNOWN_FROM), pa.scalar(moment)))
-        for footer in footers
-        if any(recorded.moment <= moment for recorded in footer.changes)
-        for table in feed.tables(footer, needed)
+    columns_read = tuple(dict.fromkeys([*names, *_NEEDED]))
+    until = pa.scalar(moment)
+    rows = fold_changes(
+        feed,
+        [
+            footer
+            for footer in footers
+            if any(entry.moment <= moment for entry in footer.changes)
+        ],
+        columns_read,
+        lambda table: compute.less_equal(table.column(KNOWN_FROM), until),
     )
-    ambiguous = {
-        recorded.entity_id
-        for footer in footers
-        for recorded in footer.changes
-        if recorded.ambiguous
-    }
-    rows = fold_changes(pieces, ambiguous, needed)
     keys = pa.table({name: plain(rows.column(name)) for name in _ORDER})
     order = compute.sort_indices(keys, [(name, "ascending") for name in _ORDER])
     about = {
@@ -164,48 +162,66 @@ def _find_later(
     later = []
     for footer in footers:
         first = {
-            recorded.entity_id: recorded
-            for recorded in footer.changes
-            if recorded.entity_id not in entity_ids
+            entry.entity_id: entry
+            for entry in footer.changes
+            if entry.entity_id not in entity_ids
         }
         entity_ids |= first.keys()
-        entered = [recorded for recorded in first.values() if recorded.moment > moment]
+        entries = [entry for entry in first.values() if entry.moment > moment]
         names: dict[str, str | None] = {}
-        for table in feed.tables(footer, _NAMES) if entered else ():
+        for table in feed.tables(footer, _NAMES) if entries else ():
             names |= dict(example_rows(table, numbered(table, _NAMES[:1]), _NAMES))
         later += [
             {
-                "entity_id": recorded.entity_id,
-                "entity_name": names[recorded.entity_id],
-                "kept_from": utc_text(recorded.moment),
+                "entity_id": entry.entity_id,
+                "entity_name": names[entry.entity_id],
+                "kept_from": utc_text(entry.moment),
             }
-            for recorded in entered
+            for entry in entries
         ]
     return later
 
 
 def fold_changes(
-    pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[str]
+    feed: Feed,
+    footers: Iterable[RunFooter],
+    columns: Sequence[str],
+    select: Callable[[Any], Any],
+    entity_ids: Iterable[str] | None = None,
 ) -> Any:
-    """Return the state after changes: of each cell the last row, unless it vanished.
+    """Return the state after the changes of runs: of each cell the last row, unless it
+    vanished.
 
     Args:
-        pieces: the changes, in their order, with the columns of cells.
-        ambiguous: the entities with several series of one metric, reporting group and
-            scope path, whose cells are distinguished by their series' ids.
-        columns: the columns of the result if no piece has rows.
+        footers: the runs, oldest first.
+        columns: what is read, with those of cells.
+        select: returns which rows of a table count.
+        entity_ids: the entities, if not all.
     """
-    apart = pa.array(sorted(ambiguous), pa.string())
-    waiting, slow, merged = [], [], 0
-    for piece in pieces:
-        if len(apart):
-            is_apart = compute.is_in(plain(piece.column("entity_id")), value_set=apart)
-            slow.append(piece.filter(is_apart))
-            piece = piece.filter(compute.invert(is_apart))
-        waiting.append(piece)
-        if sum(map(len, waiting)) - merged >= max(_AT_ONCE, merged):
-            waiting = [_latest(pa.concat_tables(waiting).unify_dictionaries())]
-            merged = len(waiting[0])
+    footers = list(footers)
+    # Cells of entities with several series of one metric, reporting group and scope
+    # path are distinguished by their series' ids.
+    ambiguous = {
+        entry.entity_id
+        for footer in footers
+        for entry in footer.changes
+        if entry.ambiguous
+    }
+    id_set = pa.array(sorted(ambiguous), pa.string())
+    waiting, slow, count = [], [], 0
+    for footer in footers:
+        for table in feed.tables(footer, columns, entity_ids):
+            piece = table.filter(select(table))
+            if ambiguous:
+                is_slow = compute.is_in(
+                    plain(piece.column("entity_id")), value_set=id_set
+                )
+                slow.append(piece.filter(is_slow))
+                piece = piece.filter(compute.invert(is_slow))
+            waiting.append(piece)
+            if sum(map(len, waiting)) - count >= max(_AT_ONCE, count):
+                waiting = [_latest(pa.concat_tables(waiting).unify_dictionaries())]
+                count = len(waiting[0])
     tables = [empty_rows().select(list(columns))]
     for latest, rows in ((_latest, waiting), (_latest_by_id, slow)):
         if any(map(len, rows)):

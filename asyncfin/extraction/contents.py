@@ -49,8 +49,8 @@ def feed_contents(to: str | os.PathLike[str]) -> FeedContents:
     metrics: dict[str, None] = {}
     footers = feed.chain()
     for footer in footers:
-        for recorded in footer.changes:
-            entered.setdefault(recorded.entity_id, footer.run)
+        for entry in footer.changes:
+            entered.setdefault(entry.entity_id, footer.run)
         for table in feed.tables(footer, _COLUMNS):
             for entity_id, metric_id, name in example_rows(
                 table, numbered(table, _COLUMNS[:2]), _COLUMNS

@@ -94,7 +94,7 @@ class RunFooter:
     @property
     def changes(self) -> list[Recorded]:
         """The publications that changed something."""
-        return [recorded for recorded in self.publications if recorded.rows]
+        return [entry for entry in self.publications if entry.rows]
 
 
 def run_name(moment: datetime, last: str | None) -> str:
@@ -168,16 +168,16 @@ class Feed:
     def chain(self, since: str | None = None) -> list[RunFooter]:
         """Return the footers of all runs, or of those after `since`, oldest first."""
         runs = self.runs()
-        before = since
+        previous = since
         footers = []
         for run in runs[runs.index(since) + 1 :] if since is not None else runs:
             footer = self.footer(run)
-            if footer.previous != before:
+            if footer.previous != previous:
                 raise self._broken(
                     footer.previous or run, f"{run}.parquet comes after it"
                 )
             footers.append(footer)
-            before = run
+            previous = run
         return footers
 
     def changes(self) -> dict[str, list[tuple[RunFooter, Recorded]]]:
@@ -186,8 +186,8 @@ class Feed:
         """
         by_entity: dict[str, list[tuple[RunFooter, Recorded]]] = {}
         for footer in self.chain():
-            for recorded in footer.changes:
-                by_entity.setdefault(recorded.entity_id, []).append((footer, recorded))
+            for entry in footer.changes:
+                by_entity.setdefault(entry.entity_id, []).append((footer, entry))
         return by_entity
 
     def check_head(self) -> str:
@@ -280,13 +280,13 @@ def read_groups(file: Any, groups: Iterable[int], columns: Iterable[str]) -> Any
     return file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
 
 
-def check_columns(schema: Any, expected: Any) -> None:
+def check_columns(schema: Any, columns: Any) -> None:
     """Raise ValueError unless a file has all columns, of the right types.
 
     Only pages have checksums, so a damaged schema gives columns of other names or
     types.
     """
-    for column in expected:
+    for column in columns:
         index = schema.get_field_index(column.name)
         if index < 0 or schema.field(index).type != column.type:
             raise ValueError(
@@ -296,12 +296,12 @@ def check_columns(schema: Any, expected: Any) -> None:
 
 def _read_description(file: Any) -> dict[str, Any]:
     """Return the feed's entry of the metadata of a file."""
-    described = json.loads((file.metadata.metadata or {})[b"asyncfin"])
-    if described["format"] > FORMAT:
+    entry = json.loads((file.metadata.metadata or {})[b"asyncfin"])
+    if entry["format"] > FORMAT:
         raise ValueError(
-            f"format {described['format']}: a later version of asyncfin wrote it"
+            f"format {entry['format']}: a later version of asyncfin wrote it"
         )
-    feed: dict[str, Any] = described["feed"]
+    feed: dict[str, Any] = entry["feed"]
     return feed
 
 
@@ -327,8 +327,8 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
                 waiting = []
         if waiting:
             flush(waiting)
-        described = {"format": FORMAT, "feed": asdict(footer)}
-        writer.add_key_value_metadata({METADATA: json.dumps(described)})
+        entry = {"format": FORMAT, "feed": asdict(footer)}
+        writer.add_key_value_metadata({METADATA: json.dumps(entry)})
 
 
 @cache

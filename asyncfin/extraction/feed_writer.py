@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from asyncfin import FiscalRange, concat
 from asyncfin.analysis.cells import plain
@@ -60,18 +60,18 @@ def find_feed(
         check_periods(question.periods)
     feed = Feed(place)
     feed.check_head()
-    before = feed.question()
-    if before is None:
+    text = feed.question()
+    if text is None:
         return feed if history else None
     if history is False:
         raise ManifestMismatchError(
             f"{feed} exists, and a run with history=False would leave a gap in it: "
             "continue it (history=None), or move it away first"
         )
-    if before != question.text:
+    if text != question.text:
         raise ManifestMismatchError(
             f"{feed} belongs to another question, which differs in "
-            f"{differences(question.text, before)}: move it away first, or give "
+            f"{differences(question.text, text)}: move it away first, or give "
             "another place"
         )
     return feed
@@ -111,10 +111,10 @@ def record_files(
     runs = feed.runs()
     if runs and feed.check_head() == files:
         return
-    before = runs[-1] if runs else None
+    previous = runs[-1] if runs else None
     last: dict[str, Recorded] = {}
     for footer in feed.chain():
-        last |= {recorded.entity_id: recorded for recorded in footer.publications}
+        last |= {entry.entity_id: entry for entry in footer.publications}
     entity_ids = {
         entity_id
         for entity_id, record in records.items()
@@ -122,16 +122,16 @@ def record_files(
     }
     place = feed.place
     paths = {f"{place.name}/{name}" for name in place.names(place.name)}
-    for entity_id, recorded in last.items():
+    for entity_id, entry in last.items():
         is_there = entity_id in listed or place.entity_path(entity_id) in paths
-        if not (is_there or recorded.pruned):
+        if not (is_there or entry.pruned):
             entity_ids.add(entity_id)
-    if not entity_ids and before is not None:
-        feed.write_head(before, files)
+    if not entity_ids and previous is not None:
+        feed.write_head(previous, files)
         return
-    run = run_name(began, before)
+    run = run_name(began, previous)
     publications: list[Recorded] = []
-    footer = RunFooter(run, before, json.loads(question.text), publications)
+    footer = RunFooter(run, previous, json.loads(question.text), publications)
     changes = _Changes(feed, began, run, records, last, publications)
     place.write(
         feed.path(run),
@@ -140,23 +140,27 @@ def record_files(
     feed.write_head(run, "" if changes.has_damage else files)
 
 
+@define
 class _Changes:
-    """What changed of entities; it adds what it has read to `publications`."""
+    """What changed of entities; it adds what it has read to `publications`.
 
-    def __init__(
-        self,
-        feed: Feed,
-        began: datetime,
-        run: str,
-        records: Mapping[str, Record],
-        last: Mapping[str, Recorded],
-        publications: list[Recorded],
-    ) -> None:
-        self._feed, self._began, self._records, self._last = feed, began, records, last
-        self._run = pa.array([run]).dictionary_encode()
-        self._publications = publications
-        self._changes = feed.changes()
-        self.has_damage = False
+    Attributes:
+        last: the last publication of each entity in the feed.
+        has_damage: whether a file could not be read.
+    """
+
+    feed: Feed
+    began: datetime
+    run: str
+    records: Mapping[str, Record]
+    last: Mapping[str, Recorded]
+    publications: list[Recorded]
+    has_damage: bool = False
+    # Those that changed something, by entity, with their runs.
+    _changes: dict[str, list[tuple[RunFooter, Recorded]]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._changes = self.feed.changes()
 
     def tables(self, entity_ids: list[str]) -> Iterator[Any]:
         """Yield the changes of entities, which are sorted."""
@@ -180,20 +184,20 @@ class _Changes:
             for change in self._changes.get(entity_id, ())
         ]
         footers = {footer.run: footer for footer, _ in changes}
-        pieces = (
-            table.filter(compute.is_in(plain(table.column("entity_id")), value_set=ids))
-            for _, footer in sorted(footers.items())
-            for table in self._feed.tables(footer, None, entity_ids)
+        return fold_changes(
+            self.feed,
+            [footers[run] for run in sorted(footers)],
+            empty_rows().column_names,
+            lambda table: compute.is_in(
+                plain(table.column("entity_id")), value_set=ids
+            ),
+            entity_ids,
         )
-        ambiguous = {
-            recorded.entity_id for _, recorded in changes if recorded.ambiguous
-        }
-        return fold_changes(pieces, ambiguous, empty_rows().column_names)
 
     def _read_file(self, entity_id: str) -> Any:
         """Return the rows of an entity's file, or None if it can't be read."""
-        place, long = self._feed.place, concat([]).schema
-        if entity_id not in self._records:
+        place, long = self.feed.place, concat([]).schema
+        if entity_id not in self.records:
             return None
         try:
             with place.open(place.entity_path(entity_id)) as stream:
@@ -208,7 +212,7 @@ class _Changes:
             return None
 
     def _compare(self, entity_id: str, state: Any, table: Any) -> Any:
-        record = self._records.get(entity_id)
+        record = self.records.get(entity_id)
         changes = self._changes.get(entity_id)
         last = None if changes is None else changes[-1][1]
         if table is None and record is not None:  # it is damaged, and stays as it is
@@ -222,39 +226,39 @@ class _Changes:
                 frozenset(last.ambiguous),
             )
         if record is None:
-            recorded = evolve(self._last[entity_id], pruned=True, ambiguous=())
-            created = self._began
-            rows = compare(old, Snapshot.empty(recorded.dataset_id))
+            entry = evolve(self.last[entity_id], pruned=True, ambiguous=())
+            creation = self.began
+            rows = compare(old, Snapshot.empty(entry.dataset_id))
         else:
             about = json.loads(table.schema.metadata[METADATA])["panels"][0]
             ambiguous = frozenset(map(tuple, about.get("ambiguous", ())))
-            created = record.created_timestamp
-            recorded = Recorded(
+            creation = record.created_timestamp
+            entry = Recorded(
                 entity_id,
                 record.dataset_id,
                 "",
                 0,
                 tuple(sorted(ambiguous)),
-                created=created.isoformat(),
+                created=creation.isoformat(),
             )
             bare = table.replace_schema_metadata(None)
             rows = compare(old, Snapshot(bare, record.dataset_id, ambiguous))
-        moment = self._known_from(last, created)
-        self._publications.append(
-            evolve(recorded, known_from=moment.isoformat(), rows=len(rows))
+        moment = self._known_from(last, creation)
+        self.publications.append(
+            evolve(entry, known_from=moment.isoformat(), rows=len(rows))
         )
-        run = self._run.take(pa.repeat(pa.scalar(0, pa.int64()), len(rows)))
+        run = pa.repeat(pa.scalar(self.run), len(rows)).dictionary_encode()
         return rows.append_column(
             KNOWN_FROM, known_from_column(len(rows), moment)
         ).append_column(RUN, run)
 
-    def _known_from(self, last: Recorded | None, created: datetime) -> datetime:
+    def _known_from(self, last: Recorded | None, creation: datetime) -> datetime:
         """Return when a publication became known that was created at a time: never
         later than the run.
 
         After what is known already: then when the run began, or else just after that.
         """
-        moment = min(created, self._began).astimezone(UTC)
+        moment = min(creation, self.began).astimezone(UTC)
         if last is None or moment > last.moment:
             return moment
-        return max(self._began.astimezone(UTC), last.moment + _MICROSECOND)
+        return max(self.began.astimezone(UTC), last.moment + _MICROSECOND)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +30,6 @@ from asyncfin.extraction.place import Folder, Moment, Place
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import (
-    EntityReport,
     ExtractReport,
     exit_code_of,
 )
@@ -48,20 +47,6 @@ class Stop(asyncio.Event):
     """
 
     exit_code = Exit.INTERRUPTED
-
-
-def failures_by_class(failed: Iterable[EntityReport]) -> dict[str, dict[str, Any]]:
-    """Return failures by the class of the error: how many, the first message, and all
-    entities.
-    """
-    by_class: dict[str, dict[str, Any]] = {}
-    for entity in failed:
-        if (failure := entity.failure) is not None:
-            start = {"count": 0, "message": failure.message, "entity_ids": []}
-            of_class = by_class.setdefault(failure.error, start)
-            of_class["count"] += 1
-            of_class["entity_ids"].append(entity.entity_id)
-    return by_class
 
 
 def describe_run(
@@ -99,7 +84,6 @@ def describe_run(
         "select": str(question.select),
         "periods": str(question.periods),
         "value_version": question.value_version,
-        "unknown": dict(report.unknown),
         "files": len(records),
         "file_rows": sum(record.rows for record in records.values()),
         "file_bytes": sum(record.bytes for record in records.values()),
@@ -108,15 +92,9 @@ def describe_run(
         "exit": code,
         "outcome": outcome,
         "entities": len(report.entities),
-        **report.counts,
-        "requests": report.requests,
-        "repeated": dict(report.repeated),
-        "uncounted": report.uncounted,
-        "rows": report.rows,
-        "seconds": report.seconds,
+        **report.figures,
         "stopped": None if stopped is None else _describe(stopped),
         "resume_at": None if report.resume_at is None else utc_text(report.resume_at),
-        "failures": failures_by_class(report.failed),
         "version": own_version(),
         "host": platform.node(),
         "pid": os.getpid(),

@@ -12,7 +12,6 @@ Readers of Parquet skip names that begin with an underscore.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -26,9 +25,9 @@ from urllib.parse import quote
 from weakref import WeakSet
 
 import msgspec
-from attrs import asdict, evolve, field, frozen
+from attrs import evolve, field, frozen
 
-from asyncfin.clock import utc_now, utc_text
+from asyncfin.clock import utc_now
 from asyncfin.errors import RunInProgressError, own_version
 from asyncfin.local import Fill, flush_names, naming, try_lock, write_whole
 
@@ -81,15 +80,14 @@ class Holder:
     @property
     def content(self) -> bytes:
         """The content of its lock."""
-        times = {"began": utc_text(self.began), "renewed": utc_text(self.renewed)}
-        return json.dumps(asdict(self) | times).encode()
+        return msgspec.json.encode(self)
 
 
 def parse_holder(content: bytes) -> Holder | None:
     """Return the run that the content of a lock names, or None if it names none."""
     try:
-        return structure(json.loads(content), Holder)
-    except ValueError:
+        return msgspec.json.decode(content, type=Holder)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 

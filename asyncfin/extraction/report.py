@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from attrs import field, frozen
 
@@ -191,6 +191,37 @@ class ExtractReport:
     def counts(self) -> dict[str, int]:
         """How many entities are in each state."""
         return {state: len(self._of(state)) for state in get_args(EntityState)}
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The outcome as plain data, which `last.json` and the command's JSON share."""
+        return {
+            **self.counts,
+            "requests": self.requests,
+            "repeated": dict(self.repeated),
+            "uncounted": self.uncounted,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "unlisted": self.unlisted,
+            "seconds": self.seconds,
+            "waits": self.waits,
+            "unknown": dict(self.unknown),
+            "others": self.others,
+            "failures": self._group_failures(),
+        }
+
+    def _group_failures(self) -> dict[str, dict[str, Any]]:
+        """Return failures by the class of the error: how many, the first message, and
+        all entities.
+        """
+        by_class: dict[str, dict[str, Any]] = {}
+        for entity in self.failed:
+            if (failure := entity.failure) is not None:
+                start = {"count": 0, "message": failure.message, "entity_ids": []}
+                group = by_class.setdefault(failure.error, start)
+                group["count"] += 1
+                group["entity_ids"].append(entity.entity_id)
+        return by_class
 
     @property
     def requests(self) -> int:

@@ -62,6 +62,8 @@ def test_series_without_word_are_noted() -> None:
     judged = judge(listed, select)
     assert [each.series_id for each in judged.series] == ["s9"]
     assert list(unstated_notes(listed, select)) == ["basis: 1 series states none and is left out: s1"]
+    labelled = Select(label="of revenue", basis="segment")
+    assert list(unstated_notes(listed, labelled)) == ["basis: 1 series states none and is left out: s1"]
     everything = Select(["Revenue", "Cash"], basis="segment")
     assert list(unstated_notes(listed, everything)) == ["basis: 2 series state none and are left out: s1, s4"]
     assert str(judge(listed, Select("Cash", basis="segment")).error()).endswith(

@@ -115,16 +115,17 @@ def unreleased() -> str:
 
 def read_source(app: Any, page: str, source: list[str]) -> None:
     """Read the README as the front page, and let links lead to pages of the site."""
-    if page == "index":
+    if page in SOURCES:
         app.env.note_dependency(str(SOURCES[page]))
-        text = (
-            SOURCES[page]
-            .read_text()
-            .replace("](docs/", "](")
-            .replace(' src="docs/', ' src="')
-        )
+        text = SOURCES[page].read_text()
+        for folder in ("docs/", "../docs/"):
+            text = text.replace(f"]({folder}", "](").replace(
+                f' src="{folder}', ' src="'
+            )
+        if page != "index":  # the page has a title
+            source[0], text = text.partition("\n")[2], source[0]
         source[0] = text + source[0]
-    elif page == "changes":
+    if page == "changes":
         source[0] += unreleased()
     elif page.startswith("notebooks/"):
         source[0] = notebook_pages.page(source[0])

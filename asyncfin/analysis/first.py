@@ -35,17 +35,15 @@ def first_of(
         metric_ids: the metrics, the preferred one first; a str is one id.
 
     Returns:
-        The long table (docs/schema.md), in which `metric_id` says which metric a row is
-        of, and the column
-        `conflict`: null, or the ids of the listed metrics that have a different number
-            in the cell, in the
-        order of the list, joined by a comma and a blank; the row's own metric is among
-        them if another
-        series of it has a different number. Cells without a value have no row.
+        The long table (docs/schema.md). `metric_id` is the metric of a row. The column
+        `conflict` is null, or has the ids of the listed metrics with a different number
+        in the cell, in the order of the list, joined by a comma and a blank. The metric
+        of the row is among them if another series of it has a different number. Cells
+        without a value have no row.
 
-        Panels as given, group and path in catalogue order, oldest first. The entry
-        `without` of the metadata
-        (the JSON under ``asyncfin``) has the ids of the entities without a row.
+        Rows are in the order of the panels, their groups and paths in catalogue order,
+        oldest first. The entry `without` of the metadata (the JSON under ``asyncfin``)
+        has the ids of the entities without a row.
 
     Raises:
         ArgumentError: something else than a Panel is among the panels, or than a str

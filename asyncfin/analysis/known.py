@@ -39,13 +39,11 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
         reported: the period, or its label, such as ``"FY2023"`` or ``"FY2024-Q2"``.
 
     Returns:
-        The long table (docs/schema.md), series in catalogue order, each oldest first,
-        and the column
-        `certain`: False where the cell had been reported by then and was restated
-            later. The entry
-        `unreported` of its metadata (the JSON under ``asyncfin``) is the number of
-        cells that were left out
-        because the report period that decides is missing.
+        The long table (docs/schema.md), series in catalogue order, each oldest first.
+        The column `certain` is False where the cell had been reported by then and was
+        restated later. The entry `unreported` of its metadata (the JSON under
+        ``asyncfin``) is the number of cells that were left out because the report
+        period that decides is missing.
 
     Raises:
         ArgumentError: an argument is not a Panel.

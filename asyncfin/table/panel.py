@@ -309,7 +309,7 @@ class Panel(Forms):
         4. not requested: the question does not include the period
         5. values for other durations only
         6. before the first, or after the last value of the series for periods of this
-        duration
+           duration
         7. no value in any series of the panel
         8. no value
 

@@ -59,17 +59,9 @@ def make_table(
     metadata = {b"asyncfin": json.dumps(facts).encode()}
     if layout == "wide":
         return wide.wide_table(grids, names, metadata, labels=labels, entities=entities)
-    by_series: dict[Grid, dict[str, str]] = {grid: {} for grid in grids}
-    if labels:
-        for row, label in wide.label_rows(grids, entities).items():
-            by_series[row.grid][row.series.series_id] = label
-    tables = []
-    for grid in grids:
-        chosen = choose_columns(names, by_series[grid] if labels else None)
-        tables.append(_make_long_table(grid, chosen))
-    if not tables:
-        schema = _make_schema(choose_columns(names, {} if labels else None))
-        tables.append(schema.empty_table())
+    chosen = choose_columns(names)
+    tables = [_make_long_table(grid, chosen) for grid in grids]
+    tables = tables or [_make_schema(chosen).empty_table()]
     whole = pa.concat_tables(tables).unify_dictionaries()
     return whole.replace_schema_metadata(metadata)
 

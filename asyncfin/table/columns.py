@@ -5,7 +5,7 @@ dictionary-encoded. Columns of a series or a period cost one lookup a row. Colum
 value decode its bytes, and of those only the chosen fields.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -150,16 +150,6 @@ COLUMNS: tuple[Column, ...] = (
     Column("sources", "sources", _read_value("sources", tuple[_Source, ...])),
     *_OF_SERIES[_FORMAT + 1 :],
 )
-# The columns of the long table with labels: what people read and sort by.
-LABELLED = (
-    *PERIOD_FIELDS,
-    "period_label",
-    "entity_name",
-    "series",
-    "number",
-    "text",
-    "description",
-)
 _BY_NAME = {column.name: column for column in COLUMNS}
 # The fields that a value may be without.
 _DEFAULTS = {
@@ -179,33 +169,22 @@ def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     )
 
 
-def choose_columns(
-    names: Collection[str] | None, labels: Mapping[str, str] | None = None
-) -> tuple[Column, ...]:
+def choose_columns(names: Iterable[str] | None) -> tuple[Column, ...]:
     """Return the columns of these names, in this order; None: all.
-
-    Args:
-        labels: a name for each series, by its id: the column `series`, and then None
-            means those for people.
 
     Raises:
         SelectionError: a column is unknown.
     """
-    by_name = _BY_NAME
-    if labels is not None:
-        named = OfSeries(
-            lambda _, examples: [labels[series.series_id] for series in examples],
-            frame.by_id,
-        )
-        by_name = _BY_NAME | {"series": Column("series", "word", named)}
     if names is None:
-        names = LABELLED if labels is not None else by_name
-    if unknown := [name for name in names if name not in by_name]:
-        raise SelectionError(
-            f"columns: no column {suggest.quoted(unknown[0], by_name)}; there are "
-            f"{', '.join(by_name)}"
-        )
-    return tuple(by_name[name] for name in dict.fromkeys(names))
+        return COLUMNS
+    names = dict.fromkeys(names)
+    for name in names:
+        if name not in _BY_NAME:
+            raise SelectionError(
+                f"columns: no column {suggest.quoted(name, _BY_NAME)}; there are "
+                f"{', '.join(_BY_NAME)}"
+            )
+    return tuple(map(_BY_NAME.__getitem__, names))
 
 
 def column_names(names: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -214,8 +193,10 @@ def column_names(names: Iterable[str] | None) -> tuple[str, ...] | None:
     Raises:
         ArgumentError: there is something else than names.
     """
-    if names is None or isinstance(names, str):
-        return None if names is None else (names,)
+    if names is None:
+        return None
+    if isinstance(names, str):
+        return (names,)
     checks.several("columns", names, "names")
     names = tuple(names)
     for name in names:  # others may not be hashable

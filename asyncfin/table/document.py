@@ -1,6 +1,5 @@
 """JSON documents in the service's terms: its field names, UTC as Z, null for a gap."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 
 _values = ArraysDecoder(Value)
-_check_indent = checks.whole_number(0).optional()
+_check_indent = checks.whole_number(1).optional()
 
 
 def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -62,11 +61,9 @@ def indented(text: str, indent: int | None) -> str:
     is, one line.
 
     Raises:
-        ArgumentError: `indent` is not a whole number from 0.
+        ArgumentError: `indent` is not a whole number from 1.
     """
     _check_indent("indent", indent)
     if indent is None:
         return text
-    if indent == 0:  # to msgspec this means a single line
-        return json.dumps(json.loads(text), ensure_ascii=False, indent=0)
     return msgspec.json.format(text, indent=indent)

@@ -70,12 +70,10 @@ class Forms(ABC):
             columns: the names of the wanted columns, in the wanted order; of the wide
                 layout also series ids. Each costs only itself: numbers alone decode no
                 texts. None: all columns.
-            labels: name the series by label, scopes and reporting group, as far as
-                these distinguish them; a single one by its label. The wide table has
-                the column ``period``, with labels such as FY2024, in place of the
-                period's fields. The long table has the columns for people: year,
-                end_month, duration_months, period_label, entity_name, series (the
-                name), number, text, description. None: for a comparison only.
+            labels: of the wide layout: name the series by label, scopes and reporting
+                group, as far as these distinguish them; a single one by its label. The
+                column ``period``, with labels such as FY2024, is in place of the
+                period's fields. None: for a comparison only.
 
         Of a comparison the table is that of `concat`. An entity that could not be read
         has no column, since null means "no value": the entry ``failed`` of the metadata

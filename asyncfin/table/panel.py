@@ -254,10 +254,6 @@ class Panel(Forms):
             )
         raise no_series(key, self._grid.series)
 
-    def _ipython_key_completions_(self) -> list[str]:
-        """Return the series ids, which notebooks offer for ``panel["``."""
-        return list(self.series_ids)
-
     def _make_series(self, head: CatalogueSeries) -> Series:
         decode = partial(self._grid.values, head.series_id)
         return series_of(head, self._grid.periods, decode, self.value_version)
@@ -461,7 +457,7 @@ class Panel(Forms):
                 line without blanks.
 
         Raises:
-            ArgumentError: `indent` is not a whole number.
+            ArgumentError: `indent` is not a whole number from 1.
             MalformedAnswerError: a value breaks the spec.
         """
         before = {

@@ -17,10 +17,10 @@ from asyncfin.html import Table, document
 from asyncfin.model.period import Period
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import SeriesNames, join_texts, name_rows
-from asyncfin.table.notes import MOST_PERIODS_NAMED, describe_rows, heading
+from asyncfin.table.notes import describe_rows, heading
 from asyncfin.table.rows import Row, check_unit, rows_of
 from asyncfin.text import NOT_REQUESTED, cell_width, count_fitting, figure_tables
-from asyncfin.words import Unit, counted, entity_names, listed
+from asyncfin.words import Unit, counted
 
 # A text is an overview that fits a terminal.
 WIDTH = 100
@@ -31,8 +31,6 @@ _SERIES = 10
 _SERIES_OF_MANY = 40
 _PERIODS = 12
 _SECTIONS = 4
-# How many entities a note names.
-_MOST_NAMES = 12
 # Half years and nine months are sums of quarters: they come after these.
 _DURATIONS = (12, 3, 6, 9)
 _check_width = checks.whole_number(40).optional()
@@ -157,6 +155,11 @@ def show(
             tables.append(_make_table(names, periods, caption))
             table_rows |= dict.fromkeys(section)
             table_periods.update(periods)
+        unrequested = []
+        if any(NOT_REQUESTED in row for table in tables for row in table.rows):
+            unrequested.append(
+                f"{NOT_REQUESTED} was not requested, so there may be a value"
+            )
         below = [
             *_note_hidden(
                 rows,
@@ -165,7 +168,7 @@ def show(
                 periods=len(table_periods),
                 all_periods=sum(map(len, groups)),
             ),
-            *_note_unrequested(grids, sorted(table_periods)),
+            *unrequested,
             *describe_rows(table_rows),
             *notes(),
         ]
@@ -232,24 +235,6 @@ def _note_hidden(
         companies = counted(len(entities), "more company", "more companies")
         among = f", among them all of {companies}" if entities else ""
         yield f"{len(hidden):,} more series not shown{among}"
-
-
-def _note_unrequested(
-    grids: Sequence[Grid], periods: Collection[Period]
-) -> Iterator[str]:
-    """Yield a line on the periods that were not requested, if there are any."""
-    names = entity_names(grid.catalogue for grid in grids)
-    texts = []
-    for grid in grids:
-        labels = [period.label for period in periods if not grid.covers(period)]
-        if labels:
-            name = names[grid.catalogue.entity_id]
-            texts.append(f"{name} ({listed(labels, MOST_PERIODS_NAMED)})")
-    if texts:
-        yield printable(
-            f"{NOT_REQUESTED} was not requested, so there may be a value: "
-            f"{listed(texts, _MOST_NAMES)}"
-        )
 
 
 def _choose_rows(rows: Sequence[Row], most: int) -> list[Row]:

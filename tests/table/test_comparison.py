@@ -78,7 +78,6 @@ async def test_ids_distinguish_companies_of_one_name() -> None:
     first, second = f"Same (O-{'a' * 32})", f"Same (O-{'b' * 32})"
     table = printed([dollars, yen])
     assert [line.split("  ")[0] for line in table.splitlines()[2:4]] == [first, second]
-    assert f"? was not requested, so there may be a value: {second} (FY2024)" in table
     assert f"different descriptions: {first}: US dollars; {second}: Yen" in table
     with pytest.raises(SelectionError, match=rf"^{re.escape(second)}: 1 period \(FY2024\) not requested"):
         concat([dollars, yen], layout="wide")
@@ -100,9 +99,7 @@ async def test_unrequested_differs_from_no_value() -> None:
         "Apple        ?       ?       5       6",
         "NVIDIA       ·       7       ?       ?",
     ]
-    assert (
-        "? was not requested, so there may be a value: Apple (FY2022, FY2023), NVIDIA (FY2024, FY2025)"
-    ) in table
+    assert "\n? was not requested, so there may be a value\n" in table
     assert [nvidia.covers(FY[each]) for each in (2022, 2024)] == [True, False]
     lines = together([apple, nvidia]).to_csv().splitlines()
     assert [line.split(",")[-4:] for line in lines] == [

@@ -46,8 +46,6 @@ VERBS_FIRST: dict[str, int] = {
     "wire": 62,
 }
 GOAL = 70
-# How many tests of a room have a name above six words.
-LONG_TEST_NAMES = Counter(cache=43)
 
 # As first words of functions; predicates begin with is, has, can or may.
 _VERBS = """
@@ -140,10 +138,11 @@ def test_private_functions_begin_with_verbs() -> None:
 
 
 def test_names_of_tests_are_short() -> None:
-    """At most six words after `test_`: the docstring is the sentence. LONG_TEST_NAMES has what is left."""
-    counts = Counter[str]()
-    for path in TESTS.rglob("test_*.py"):
-        for name in re.findall(r"^\s*(?:async )?def test_(\w+)", path.read_text(), re.MULTILINE):
-            if len(name.split("_")) > 6:
-                counts[path.relative_to(TESTS).parts[0]] += 1
-    assert counts <= LONG_TEST_NAMES
+    """At most six words after `test_`: the docstring is the sentence."""
+    long = [
+        f"{path.name}: {name}"
+        for path in TESTS.rglob("test_*.py")
+        for name in re.findall(r"^\s*(?:async )?def test_(\w+)", path.read_text(), re.MULTILINE)
+        if len(name.split("_")) > 6
+    ]
+    assert not long

@@ -21,7 +21,7 @@ async def fill(cache: DictCache) -> None:
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
 
 
-async def test_failing_store_is_tried_every_two_seconds(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_store_rests_two_seconds(caplog: pytest.LogCaptureFixture) -> None:
     """There is one warning, and memory serves what this process has read."""
     cache = DictCache()
     part = cache.partition(URL, "t")
@@ -41,7 +41,7 @@ async def test_failing_store_is_tried_every_two_seconds(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize(("seconds", "calls"), [(1.9, 2), (2.1, 1)])
-async def test_operation_above_two_seconds_counts_as_failed(seconds: float, calls: int) -> None:
+async def test_slow_operation_counts_as_failed(seconds: float, calls: int) -> None:
     """The next operations of the two seconds after it do not wait at all."""
     cache = DictCache()
     cache.store.seconds = seconds
@@ -53,7 +53,7 @@ async def test_operation_above_two_seconds_counts_as_failed(seconds: float, call
     assert loop.time() - began < 2 * seconds + 0.1
 
 
-async def test_what_could_not_be_stored_is_not_retried() -> None:
+async def test_failed_put_is_not_repeated() -> None:
     """Except a record, which applies in this process until a later one is stored."""
     rows: dict[str, bytes] = {}
     cache, other = DictCache(rows), DictCache(rows)
@@ -90,7 +90,7 @@ async def test_store_that_was_emptied_is_believed() -> None:
     assert await part.record(ENTITY) is None
 
 
-async def test_what_cannot_be_encoded_stays_in_memory() -> None:
+async def test_unencodable_data_stay_in_memory() -> None:
     """It is counted, and does not make the store seem to fail."""
     cache = DictCache()
     part = cache.partition(URL, "t")
@@ -102,7 +102,7 @@ async def test_what_cannot_be_encoded_stays_in_memory() -> None:
     assert len(cache.store.rows) == 1
 
 
-async def test_claim_of_a_failing_store_waits_for_nothing() -> None:
+async def test_claim_of_failing_store_is_free() -> None:
     """No process can hold one."""
     cache = DictCache()
     cache.store.fails = True

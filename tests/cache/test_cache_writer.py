@@ -32,7 +32,7 @@ class Store:
 
 
 @virtual
-async def test_pages_are_put_a_few_megabytes_at_once() -> None:
+async def test_pages_are_put_in_megabytes() -> None:
     """The last ones at the end; nothing is put twice."""
     store = Store()
     (large,) = blocks(0)
@@ -70,7 +70,7 @@ async def test_cancelled_read_puts_its_pages_once() -> None:
 
 @pytest.mark.parametrize("end", ["fails", "is cancelled", "is left"])
 @virtual
-async def test_pages_of_a_failed_query_are_cached(end: str) -> None:
+async def test_pages_of_failed_query_are_cached(end: str) -> None:
     """Asked again, it costs only what has not come."""
     failing = Status(status=500, operation="query", nth=3)
     late = Latency(operation="query", nth=3, seconds=60)

@@ -57,7 +57,7 @@ def asked(sandbox: Sandbox, since: int = 0) -> list[str | None]:
 
 
 @virtual
-async def test_a_smaller_question_after_a_larger_one_sends_nothing_within_max_age() -> None:
+async def test_smaller_query_sends_nothing() -> None:
     """Any series, any periods; the panel says when its publication was last confirmed."""
     before = datetime.now(UTC)
     async with service() as sandbox, client(sandbox, MemoryCache(), max_age=60) as cached:
@@ -86,7 +86,7 @@ async def test_a_smaller_question_after_a_larger_one_sends_nothing_within_max_ag
 
 
 @virtual
-async def test_without_max_age_one_metadata_request_confirms_what_is_cached() -> None:
+async def test_one_metadata_request_confirms_the_cache() -> None:
     """A question whose values are cached costs no more; `max_age` can also be given with the question."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
         await cached.query(ENTITY, Select(), FiscalRange())
@@ -102,7 +102,7 @@ async def test_without_max_age_one_metadata_request_confirms_what_is_cached() ->
 
 
 @virtual
-async def test_a_stream_of_cached_values_is_confirmed_before_its_first_piece() -> None:
+async def test_cached_stream_is_confirmed_first() -> None:
     """Everything is cached, but another publication is current: the pieces are of that one."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
         old = await cached.query(ENTITY, Select(), FiscalRange())
@@ -114,7 +114,7 @@ async def test_a_stream_of_cached_values_is_confirmed_before_its_first_piece() -
 
 
 @virtual
-async def test_what_lacks_is_asked_for_and_nothing_else() -> None:
+async def test_only_missing_values_are_requested() -> None:
     """Responses about missing series confirm the publication, so no metadata request is sent."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
         catalogue = await cached.catalogue(ENTITY)
@@ -133,7 +133,7 @@ async def test_what_lacks_is_asked_for_and_nothing_else() -> None:
 
 
 @virtual
-async def test_thirty_questions_take_at_most_a_third_of_the_requests() -> None:
+async def test_thirty_queries_cost_a_third() -> None:
     """Pages are filled up with neighbours, which the next questions are likely to be about."""
     whole = generate(17, series=1000, publications=1)
     draw = random.Random(5)
@@ -160,7 +160,7 @@ async def test_thirty_questions_take_at_most_a_third_of_the_requests() -> None:
 
 
 @virtual
-async def test_a_given_catalogue_is_answered_from_the_cache_though_it_is_no_longer_current() -> None:
+async def test_given_catalogue_is_read_from_cache() -> None:
     """A given catalogue that is no longer current is answered from the cache without a request."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
         whole = await cached.query(ENTITY, Select(), FiscalRange())
@@ -180,9 +180,7 @@ async def test_a_given_catalogue_is_answered_from_the_cache_though_it_is_no_long
 @pytest.mark.parametrize(
     ("status", "error"), [(401, AuthenticationError), (403, PermissionDeniedError), (404, NotFoundError)]
 )
-async def test_what_may_not_be_read_any_more_is_not_given_from_the_cache(
-    status: int, error: type[Exception]
-) -> None:
+async def test_rejected_entity_is_withheld(status: int, error: type[Exception]) -> None:
     """What may not be read any more is withheld at once, in spite of stale_if_error, and within max_age."""
     async with service() as sandbox, client(sandbox, MemoryCache(), stale_if_error=1e9) as cached:
         await cached.query(ENTITY, Select(), FiscalRange())
@@ -213,7 +211,7 @@ async def test_late_response_lifts_no_401() -> None:
 
 
 @virtual
-async def test_a_confirmation_is_as_old_as_its_request() -> None:
+async def test_confirmation_dates_from_its_request() -> None:
     """A publication may be replaced while the response is on its way, so it is taken before the request."""
     sent: list[datetime] = []
 
@@ -240,9 +238,7 @@ untold = pytest.mark.parametrize("fault", UNTOLD.values(), ids=UNTOLD)
 @virtual
 @untold
 @pytest.mark.parametrize("with_cache", [False, True])
-async def test_a_known_catalogue_is_given_for_a_while_when_the_metadata_cannot_be_had(
-    fault: Fault, with_cache: bool
-) -> None:
+async def test_cached_catalogue_survives_an_outage(fault: Fault, with_cache: bool) -> None:
     """No longer than `stale_if_error` allows; a plan that is made of it needs no request either."""
     cache = MemoryCache() if with_cache else None
     for seconds in (600, 1e-6):
@@ -261,7 +257,7 @@ async def test_a_known_catalogue_is_given_for_a_while_when_the_metadata_cannot_b
 
 @virtual
 @untold
-async def test_a_new_client_gives_what_the_cache_holds_when_the_metadata_cannot_be_had(fault: Fault) -> None:
+async def test_new_client_survives_an_outage(fault: Fault) -> None:
     """The catalogue, a plan, a panel and its pieces; `confirmed_at` says how old they are."""
     cache = MemoryCache()
     async with service() as sandbox:
@@ -319,7 +315,7 @@ async def test_short_429_before_a_stale_result(retry_after: int, statuses: list[
 
 
 @virtual
-async def test_run_asks_again_for_what_was_evicted_since_it_was_planned() -> None:
+async def test_evicted_series_are_requested_again() -> None:
     """The plan named cached series that are gone when it runs."""
     cache = MemoryCache()
     async with service() as sandbox, client(sandbox, cache, max_age=60) as cached:
@@ -334,7 +330,7 @@ async def test_run_asks_again_for_what_was_evicted_since_it_was_planned() -> Non
 
 @virtual
 @pytest.mark.parametrize("with_cache", [False, True])
-async def test_equal_questions_at_the_same_time_share_their_requests(with_cache: bool) -> None:
+async def test_equal_queries_share_their_requests(with_cache: bool) -> None:
     """Shared requests count for the question that came first, and leaving it spoils no other."""
     cache = MemoryCache() if with_cache else None
     slow = Latency(seconds=1)
@@ -353,7 +349,7 @@ async def test_equal_questions_at_the_same_time_share_their_requests(with_cache:
 
 
 @virtual
-async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() -> None:
+async def test_overlapping_queries_request_series_once() -> None:
     """Each series is under way once; a question waits for those of others and asks for its own."""
     async with service(faults=[Latency(operation="query", seconds=1)]) as sandbox:
         async with client(sandbox, MemoryCache()) as cached:
@@ -385,7 +381,7 @@ async def test_many_small_queries_share_a_page() -> None:
 
 
 @virtual
-async def test_series_may_be_evicted_during_a_wait() -> None:
+async def test_series_may_be_evicted_meanwhile() -> None:
     """A query took some from the cache, and waits for another one before it requests the others."""
     cache = MemoryCache()
     faults = [Latency(operation="query", seconds=1)]
@@ -464,7 +460,7 @@ def test_a_cache_changes_no_answer(
 
 @virtual
 @pytest.mark.parametrize("periods", [Annual(), Trailing(12), FiscalRange()])
-async def test_a_question_that_may_not_fill_the_cache_uses_it(periods: Any) -> None:
+async def test_query_without_fill_uses_the_cache(periods: Any) -> None:
     """A question that may not fill the cache asks only for what is missing, and leaves it as it was."""
     cache = MemoryCache()
     async with service() as sandbox, client(sandbox, cache) as cached, client(sandbox) as plain:
@@ -486,7 +482,7 @@ async def test_a_question_that_may_not_fill_the_cache_uses_it(periods: Any) -> N
 
 
 @virtual
-async def test_an_entity_read_for_an_extraction_uses_the_cache_and_does_not_fill_it() -> None:
+async def test_read_entity_uses_the_cache() -> None:
     """A night's run would evict what visitors use."""
     cache = MemoryCache()
     async with service() as sandbox, client(sandbox, cache) as cached:

@@ -54,7 +54,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("kind", ["file", "redis"])
-async def test_cold_processes_ask_together_as_often_as_one(kind: str, tmp_path: Path) -> None:
+async def test_cold_processes_request_as_one(kind: str, tmp_path: Path) -> None:
     """Four processes begin at the same moment: their claims let one ask, and the others find it."""
     # Seconds of real time: each worker is an interpreter that starts.
 
@@ -87,7 +87,7 @@ async def test_cold_processes_ask_together_as_often_as_one(kind: str, tmp_path: 
     assert together == cost
 
 
-async def test_a_new_process_finds_what_another_has_read(tmp_path: Path) -> None:
+async def test_new_process_reads_the_cache(tmp_path: Path) -> None:
     """Catalogue and values, for any question about them; only the publication is confirmed."""
     async with Sandbox(DATASET) as sandbox:
         async with worker(sandbox, tmp_path / "cache") as first:

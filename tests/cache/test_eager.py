@@ -37,7 +37,7 @@ def cache_of(kind: str, path: Path, url: str) -> Any:
 
 @pytest.mark.parametrize("cache_kind", KINDS)
 @pytest.mark.parametrize("bucket_kind", KINDS)
-def test_equal_questions_at_once_are_answered_with_each_bucket_and_cache(
+def test_eager_equal_queries_are_shared(
     bucket_kind: str, cache_kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Each result is whole, the requests are shared, and no task and no shared call is left."""

@@ -210,7 +210,7 @@ async def test_damaged_files_never_give_wrong_values(tmp_path: Path) -> None:
 
 
 @as_root
-def test_folder_that_cannot_be_written_is_skipped(tmp_path: Path) -> None:
+def test_unwritable_folder_is_skipped(tmp_path: Path) -> None:
     """Every question is answered, from memory too."""
     for parent in [tmp_path, *tmp_path.parents]:
         if parent.stat().st_uid == 0 and parent != Path("/") and "pytest" in str(parent):

@@ -13,7 +13,7 @@ DATASET = generate(7, series=150, publications=1)
 ENTITY = DATASET.entity_id
 
 
-async def test_clients_of_several_threads_share_what_is_kept() -> None:
+async def test_threads_share_the_cache() -> None:
     """Each has a separate event loop; equal questions at once are answered in all of them."""
     cache = MemoryCache(account="shared")
     async with Sandbox(DATASET) as sandbox:
@@ -32,7 +32,7 @@ async def test_clients_of_several_threads_share_what_is_kept() -> None:
     assert all(each == several[0] for each in several)
 
 
-async def test_an_address_written_in_another_way_is_the_same_part_of_a_cache() -> None:
+async def test_address_forms_share_a_part() -> None:
     """A slash at the end changes nothing that is sent."""
     cache = MemoryCache()
     async with Sandbox(DATASET) as sandbox:
@@ -42,7 +42,7 @@ async def test_an_address_written_in_another_way_is_the_same_part_of_a_cache() -
             assert (await client.query(ENTITY, Select(), Annual())).requests == 0
 
 
-def test_client_options_are_the_keywords_of_a_client() -> None:
+def test_client_options_are_its_keywords() -> None:
     """Those who pass options on miss none, and invent none."""
     keywords = {
         name

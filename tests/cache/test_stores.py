@@ -21,7 +21,7 @@ no_redis = pytest.mark.parametrize("make_cache", ["memory", "file"], indirect=Tr
 
 
 @pytest.mark.parametrize("kind", [MemoryCache, FileCache, RedisCache])
-def test_the_public_face_of_a_cache_is_the_protocol_and_its_inspection(kind: type[Cache]) -> None:
+def test_public_face_is_the_protocol(kind: type[Cache]) -> None:
     """What rooms of the library need besides is not public."""
     public = {name for name in dir(kind) if not name.startswith("_")}
     assert public == {"partition", "stats", "inspect", "clear", "aclose"}
@@ -45,7 +45,7 @@ async def test_a_publication_is_found_again(make_cache: MakeCache) -> None:
     assert await part.catalogue(ENTITY, NEXT) is None
 
 
-async def test_only_what_memory_lacks_is_looked_for_elsewhere(tmp_path: Path) -> None:
+async def test_store_is_asked_after_memory(tmp_path: Path) -> None:
     """Of two caches of one folder, each finds what the other has stored as soon as it wants it."""
     one, other = (FileCache(tmp_path / "cache", account="desk") for _ in range(2))
     mine, theirs = one.partition(URL, "t"), other.partition(URL, "t")
@@ -74,7 +74,7 @@ async def test_accounts_do_not_see_each_other(make_cache: MakeCache) -> None:
     assert cache.partition(URL, "a-token") is part
 
 
-async def test_clients_of_one_named_account_share_what_is_read(make_cache: MakeCache) -> None:
+async def test_named_account_shares_its_cache(make_cache: MakeCache) -> None:
     """Clients of one named account share what is read even if their tokens differ or are asked for."""
 
     async def token() -> str:
@@ -108,9 +108,7 @@ async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None
 
 
 @pytest.mark.parametrize("name", ["", "..", 5])
-async def test_clearing_what_cannot_be_an_entity_id_is_an_error_and_deletes_nothing(
-    make_cache: MakeCache, name: Any
-) -> None:
+async def test_clearing_a_wrong_id_is_rejected(make_cache: MakeCache, name: Any) -> None:
     """It would otherwise look as if something had been deleted."""
     cache = make_cache(account="desk")
     part = cache.partition(URL, "a-token")
@@ -134,7 +132,7 @@ async def test_clearing_another_entity_deletes_nothing(make_cache: MakeCache, na
 
 
 @no_redis
-async def test_hits_and_misses_are_counted_for_all_clients(make_cache: MakeCache) -> None:
+async def test_hits_and_misses_are_counted(make_cache: MakeCache) -> None:
     """The cache adds up what its partitions count."""
     cache = make_cache()
     cache.partition(URL, "a-token").count(hits=3, misses=1)
@@ -143,7 +141,7 @@ async def test_hits_and_misses_are_counted_for_all_clients(make_cache: MakeCache
     assert (stats.hits, stats.misses, stats.broken) == (5, 1, 0)
 
 
-async def test_a_full_cache_lets_superseded_publications_go_first(clock: Clock) -> None:
+async def test_superseded_publications_are_evicted_first(clock: Clock) -> None:
     """Superseded publications go first even if used last; then the least recently used."""
     make_cache = partial(MemoryCache, clock=clock)
     probe, page = make_cache(), compressed(blocks(*range(60)))
@@ -168,7 +166,7 @@ async def test_a_full_cache_lets_superseded_publications_go_first(clock: Clock) 
 
 
 @no_redis
-async def test_what_is_larger_than_the_cache_is_not_kept(make_cache: MakeCache) -> None:
+async def test_oversized_publication_is_not_cached(make_cache: MakeCache) -> None:
     """What is larger than the cache is not kept, and pushes nothing else out."""
     cache = make_cache(max_bytes=1_000)
     part = cache.partition(URL, "a-token")
@@ -198,7 +196,7 @@ class Account:
         return "token"
 
 
-async def test_a_token_callable_is_an_account_by_identity_in_memory() -> None:
+async def test_token_callable_is_an_account() -> None:
     """Two callables may return tokens of two accounts, also if they are equal; a method is its object's."""
 
     async def one() -> str:

@@ -91,9 +91,10 @@ async def check(cache: Cache, trouble: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("trouble", [killed, stopped, read_only, full, wrong_password, flushed])
-async def test_a_new_publication_is_read_whatever_has_become_of_redis(
+async def test_publication_is_read_despite_redis(
     trouble: Callable[[RedisServer], Any], server: RedisServer
 ) -> None:
+    """A new publication is read whatever has become of redis."""
     from asyncfin import RedisCache
 
     cache = RedisCache(server.url, account="desk")
@@ -102,7 +103,7 @@ async def test_a_new_publication_is_read_whatever_has_become_of_redis(
 
 
 @pytest.mark.parametrize("trouble", ["locked", "removed", "a file"])
-async def test_new_publication_is_read_whatever_has_become_of_a_folder(trouble: str, tmp_path: Path) -> None:
+async def test_publication_is_read_despite_the_folder(trouble: str, tmp_path: Path) -> None:
     """Another process is stopped while it holds the lock, or somebody has removed the folder."""
     folder = tmp_path / "cache"
     cache = FileCache(folder)
@@ -119,7 +120,9 @@ async def test_new_publication_is_read_whatever_has_become_of_a_folder(trouble: 
     await cache.aclose()
 
 
-async def test_a_new_publication_is_read_with_memory_alone() -> None:
+async def test_publication_is_read_with_memory_alone() -> None:
+    """A new publication is read with memory alone."""
+
     async def nothing() -> None:
         pass
 
@@ -150,7 +153,7 @@ async def test_memory_serves_while_redis_is_away(
     await cache.aclose()
 
 
-async def test_a_bucket_that_is_away_allows_a_stale_result_too(server: RedisServer) -> None:
+async def test_stale_result_needs_no_bucket(server: RedisServer) -> None:
     """Bucket and cache in one Redis: visits are served while it is away."""
     from asyncfin import RedisBucket, RedisCache
 
@@ -172,9 +175,7 @@ async def test_a_bucket_that_is_away_allows_a_stale_result_too(server: RedisServ
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("delay", [0.0, 0.15, 3.0])
-async def test_no_question_takes_above_three_seconds_however_far_the_store_is(
-    delay: float, server: RedisServer
-) -> None:
+async def test_far_store_costs_three_seconds(delay: float, server: RedisServer) -> None:
     """Cold, cached, and by another process; each result is right."""
     from asyncfin import RedisCache
 

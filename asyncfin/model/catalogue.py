@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from asyncfin import checks
 from asyncfin.errors import printable
-from asyncfin.model.frame import SearchResult, Tabular, rows_of
+from asyncfin.model.frame import SearchResult, Tabular
 from asyncfin.model.judge import Missing, explain, judge
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef
@@ -288,9 +288,6 @@ class Catalogue(Dataset, Tabular):
         """
         checks.instance_of(str)("text", text)
         return SearchResult(search(self, text, last_periods or {}), self)
-
-    def rows(self, select: Select | None = None) -> Iterator[dict[str, Any]]:
-        return rows_of(self, self.series if select is None else self.select(select))
 
     def select(
         self, select: Select, *, allow_missing: bool = False

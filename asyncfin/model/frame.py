@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-# How many series of a search are shown as text, and in a notebook; how many columns the
-# text has, and how much of a cell a notebook shows.
+# How many series of a search are shown as text, and in a notebook; how wide the columns
+# of the text are, and how much of a cell a notebook shows.
 _SHOWN = 20
 _SHOWN_HTML = 40
-_WIDTH = 100
-_WIDEST_HTML = 200
+_WIDTHS = (32, 34, 18, 10)
+_WIDEST = 200
 _HEADS = ("metric", "label", "scopes", "group")
 
 
@@ -125,16 +125,6 @@ COLUMNS = (
 )
 
 
-def rows_of(
-    catalogue: Any, series: Sequence[CatalogueSeries]
-) -> Iterator[dict[str, Any]]:
-    """Yield the row of each series of a catalogue, with the entries of `COLUMNS`."""
-    names = [column.name for column in COLUMNS]
-    entries = (column.read(catalogue, series) for column in COLUMNS)
-    for row in zip(*entries, strict=True):
-        yield dict(zip(names, row, strict=True))
-
-
 @cache
 def arrow_type(name: str) -> Any:
     """Return the Arrow type of a name in docs/schema.md."""
@@ -156,11 +146,14 @@ def arrow_type(name: str) -> Any:
 class Tabular:
     """The tables of a `Catalogue`: a row for each series."""
 
-    def rows(self, select: Select | None = None) -> Iterator[dict[str, Any]]:
+    def rows(self: Any, select: Select | None = None) -> Iterator[dict[str, Any]]:
         """Yield a row for each series that a Select means: the cells of `to_arrow` by
         column.
         """
-        raise NotImplementedError
+        series = self.series if select is None else self.select(select)
+        names = [column.name for column in COLUMNS]
+        for row in zip(*(column.read(self, series) for column in COLUMNS), strict=True):
+            yield dict(zip(names, row, strict=True))
 
     def to_arrow(self, select: Select | None = None) -> pyarrow.Table:
         """Return an Arrow table with a row for each series, in catalogue order. No
@@ -282,19 +275,15 @@ class SearchResult(tuple[CatalogueSeries, ...]):
     def __repr__(self) -> str:
         if not self:
             return self._head[0]
-        # Shortened first: a label can have a megabyte, and an escape is longer than its
-        # character.
-        rows = [
-            [printable(shorten(cell, _WIDTH)) for cell in row]
-            for row in (_HEADS, *self._make_rows(_SHOWN))
-        ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        while sum(widths) > _WIDTH - 2 * (len(widths) - 1):
-            widths[widths.index(max(widths))] -= 1
         lines = []
-        for row in rows:
-            cells = zip(row, widths, strict=True)
-            texts = [shorten_middle(cell, width).ljust(width) for cell, width in cells]
+        for row in (_HEADS, *self._make_rows(_SHOWN)):
+            # Shortened first: a label can have a megabyte, and an escape is longer than
+            # its character.
+            cells = [printable(shorten(cell, _WIDEST)) for cell in row]
+            texts = [
+                shorten_middle(cell, width).ljust(width)
+                for cell, width in zip(cells, _WIDTHS, strict=True)
+            ]
             lines.append("  ".join(texts).rstrip())
         return "\n".join((*self._head, *lines, *self._count_hidden(_SHOWN)))
 
@@ -302,7 +291,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         from asyncfin.html import Table, document
 
         rows = [
-            [shorten_middle(cell, _WIDEST_HTML) for cell in row]
+            [shorten_middle(cell, _WIDEST) for cell in row]
             for row in self._make_rows(_SHOWN_HTML)
         ]
         tables = [Table(_HEADS, rows, names=4)] if rows else []

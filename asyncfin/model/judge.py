@@ -375,25 +375,6 @@ def missing_in_all(missings: Iterable[Missing]) -> Missing:
     return common
 
 
-def unknown_names(select: Select, missings: Collection[Missing]) -> Missing:
-    """Return the ids and words that are missing in all; if no entity has anything, all
-    that are missing.
-    """
-    # Periods that do not exist yet are not a mistake.
-    without_periods = [
-        {name: values for name, values in missing.items() if name != "periods"}
-        for missing in missings
-    ]
-    common = missing_in_all(without_periods)
-    if common or not all(has_nothing(select, missing) for missing in without_periods):
-        return common
-    union: dict[str, dict[str, None]] = {}
-    for missing in without_periods:
-        for name, values in missing.items():
-            union.setdefault(name, {}).update(dict.fromkeys(values))
-    return {name: tuple(values) for name, values in union.items()}
-
-
 # --- The words for it
 
 

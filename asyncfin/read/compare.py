@@ -14,7 +14,7 @@ from attrs import define, evolve, field
 from asyncfin import checks
 from asyncfin.errors import AsyncfinError, DatasetChangedError, SelectionError, ends_all
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.judge import Missing, explain, missing_in_all, unknown_names
+from asyncfin.model.judge import Missing, explain, missing_in_all
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import (
@@ -86,12 +86,14 @@ async def compare(
         for entity_id, panel in panels.items()
         if (names := state.missing(panel))
     }
-    names_by_panel = [missing.get(entity_id, {}) for entity_id in panels]
+    common = missing_in_all(missing.get(entity_id, {}) for entity_id in panels)
+    # Periods that do not exist yet are not a mistake.
+    unknown = {name: names for name, names in common.items() if name != "periods"}
     comparison = Comparison(
         panels,
         {name: state.failed[name] for name in by_entity if name in state.failed},
         missing,
-        unknown_names(select, names_by_panel),
+        unknown,
         select,
         value_version,
         sum(read.requests for read in reads.values()),

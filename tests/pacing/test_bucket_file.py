@@ -7,6 +7,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -86,6 +87,22 @@ async def test_unusable_file_is_an_error(tmp_path: Path) -> None:
     for wrong in ("", 5, b"bytes", "a\0b"):
         with pytest.raises(ArgumentError, match="path must be"):
             FileBucket(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_read_only_folder_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """One clear error for each request, and one warning."""
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o555)
+        bucket = FileBucket(Path(folder, "bucket"), 5)
+        os.seteuid(65534)
+        try:
+            for _ in range(3):
+                with pytest.raises(BucketUnavailableError, match="bucket can't be used: Permission denied"):
+                    await bucket.acquire()
+        finally:
+            os.seteuid(0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 async def test_inspect_creates_no_file(tmp_path: Path) -> None:

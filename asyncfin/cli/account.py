@@ -3,7 +3,7 @@ processes share.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
@@ -20,16 +20,14 @@ from asyncfin.words import counted, lasting
 _DEFAULT_DAYS = 30
 # An object store's client retries for up to a minute.
 _PATIENCE = 10.0
-_PER_PROCESS = "counted per process"
 _STATS = (
     *("spent_today", "left_today", "daily_budget", "exhausted_until"),
     *("rate", "burst", "learned", "level"),
 )
-_BUCKET = (*_STATS, "paused_seconds", "waiting")
 _HOLDER = ("host", "pid", "began", "renewed")
 
 # The document of a bucket, a cache or an extraction. A field is None if it is unknown,
-# and `reasons` (or `reason`) says why.
+# and `reason` tells why the whole is.
 Document = dict[str, Any]
 
 
@@ -195,27 +193,27 @@ async def status(
     if json:
         print_json({"bucket": bucket, "cache": cache, "extractions": extractions})
         return
-    console = screen()
-    lines = [*_bucket_lines(bucket), _cache_line(cache)]
+    lines = [*_list_bucket(bucket), _describe_cache(cache)]
     for extraction in extractions:
-        lines += _extraction_lines(extraction)
+        lines += _list_extraction(extraction)
     for line in lines:
-        console.print(line)
+        screen().print(line)
 
 
 async def _read_bucket(*, resume: bool) -> Document:
-    """Return what the shared state of ASYNCFIN_BUCKET says; `resume`: after its pauses
-    were ended.
+    """Return the shared state of ASYNCFIN_BUCKET, after its pauses were ended if
+    `resume` is set.
     """
     import asyncio
 
     from asyncfin.cli.session import make_shared_bucket, shared_place
 
-    if (place := shared_place()) is None:
+    place = shared_place()
+    document = _make_document(place, *_STATS, "paused_seconds")
+    if place is None:
         if resume:
             raise UsageError("--resume needs a shared bucket: set ASYNCFIN_BUCKET")
-        return _unknown(None, _BUCKET, "ASYNCFIN_BUCKET is not set")
-    shown = without_password(place)
+        return document | {"reason": "ASYNCFIN_BUCKET is not set"}
     try:
         if ":/" not in place and not has_path(place, folder=False):
             raise UsageError(
@@ -229,20 +227,10 @@ async def _read_bucket(*, resume: bool) -> Document:
     except (UsageError, BucketUnavailableError, OSError) as error:
         if resume:
             raise
-        return _unknown(shown, _BUCKET, str(error))
-    reasons = {"waiting": _PER_PROCESS}
-    if stats.left_today is None:
-        reasons["left_today"] = (
-            "there is no daily budget, and responses do not state the allowance"
-        )
+        return document | {"reason": str(error)}
     now = asyncio.get_running_loop().time()
-    return {
-        "place": shown,
-        **{name: getattr(stats, name) for name in _STATS},
-        "paused_seconds": max(0.0, (stats.paused_until or now) - now),
-        "waiting": None,
-        "reasons": reasons,
-    }
+    document["paused_seconds"] = max(0.0, (stats.paused_until or now) - now)
+    return document | {name: getattr(stats, name) for name in _STATS}
 
 
 async def _read_cache() -> Document:
@@ -250,6 +238,7 @@ async def _read_cache() -> Document:
     from asyncfin.cli.session import shared_cache
 
     place = os.environ.get("ASYNCFIN_CACHE") or None
+    document = _make_document(place, "series", "bytes")
     try:
         if place is None or (cache := shared_cache()) is None:
             raise UsageError("ASYNCFIN_CACHE is not set")
@@ -258,22 +247,15 @@ async def _read_cache() -> Document:
                 raise UsageError(f"{place} is not a folder")
             stats = await cache.inspect()
     except (UsageError, ArgumentError, OSError) as error:
-        shown = place and without_password(place)
-        document = _unknown(shown, ("series", "bytes", "hits"), str(error))
-        document["reasons"]["hits"] = _PER_PROCESS
-        return document
-    return {
-        "place": place,
-        "series": stats.series,
-        "bytes": stats.bytes,
-        "hits": None,
-        "reasons": {"hits": _PER_PROCESS},
-    }
+        return document | {"reason": str(error)}
+    return document | {"series": stats.series, "bytes": stats.bytes}
 
 
-def _unknown(place: str | None, fields: Sequence[str], reason: str) -> Document:
-    reasons = dict.fromkeys(fields, reason)
-    return {"place": place, **dict.fromkeys(fields), "reasons": reasons}
+def _make_document(place: str | None, *fields: str) -> Document:
+    """Return the document of a place of which nothing is known yet."""
+    # An address can contain a password.
+    address = place and without_password(place)
+    return {"place": address, **dict.fromkeys(fields), "reason": None}
 
 
 async def _read_extraction(place: str) -> Document:
@@ -284,10 +266,8 @@ async def _read_extraction(place: str) -> Document:
 
     from asyncfin.extraction.last import read_status
 
-    document: Document = {
-        "place": place,
-        **dict.fromkeys(("running", "unfinished", "reason", *_HOLDER, "last", "feed")),
-    }
+    fields = ("running", "unfinished", *_HOLDER, "last", "feed")
+    document = _make_document(place, *fields)
     try:
         async with asyncio.timeout(_PATIENCE):
             return document | await asyncio.to_thread(read_status, place)
@@ -295,22 +275,21 @@ async def _read_extraction(place: str) -> Document:
         reason = f"the store did not respond within {lasting(_PATIENCE)}"
     except (ValueError, ImportError, OSError) as error:
         reason = str(error)
-        # An address that can contain a password is not shown.
-        document["place"] = without_password(place)
     return document | {"reason": reason}
 
 
-def _bucket_lines(bucket: Mapping[str, Any]) -> list[str]:
+def _list_bucket(bucket: Document) -> list[str]:
     place = f"bucket {bucket['place']}" if bucket["place"] else "bucket"
-    reasons, left = bucket["reasons"], bucket["left_today"]
-    if bucket["spent_today"] is None:
-        return [f"{place}: unknown ({reasons['spent_today']})"]
-    spent = f"{bucket['spent_today']:,g}"
+    if bucket["reason"] is not None:
+        return [f"{place}: unknown ({bucket['reason']})"]
+    spending = f"{bucket['spent_today']:,g}"
     if bucket["daily_budget"] is not None:
-        spent += f" of {bucket['daily_budget']:,g}"
-    shown_left = f"unknown ({reasons['left_today']})" if left is None else f"{left:,g}"
+        spending += f" of {bucket['daily_budget']:,g}"
+    remainder = "unknown (no daily budget, and responses do not state the allowance)"
+    if bucket["left_today"] is not None:
+        remainder = f"{bucket['left_today']:,g}"
     if until := bucket["exhausted_until"]:
-        shown_left += f", used up until {until:%Y-%m-%d %H:%M:%S} UTC"
+        remainder += f", used up until {until:%Y-%m-%d %H:%M:%S} UTC"
     rate = "none yet"
     if bucket["rate"] is not None:
         rate = f"{bucket['rate']:,.4g} a second, burst {bucket['burst']:g}"
@@ -319,23 +298,22 @@ def _bucket_lines(bucket: Mapping[str, Any]) -> list[str]:
     seconds = bucket["paused_seconds"]
     return [
         place,
-        f"  spent today: {spent}",
-        f"  left today: {shown_left}",
+        f"  spent today: {spending}",
+        f"  left today: {remainder}",
         f"  rate: {rate}",
         f"  paused: {f'for {lasting(seconds)}' if seconds else 'no'}",
-        f"  waiting: unknown ({reasons['waiting']})",
     ]
 
 
-def _cache_line(cache: Mapping[str, Any]) -> str:
+def _describe_cache(cache: Document) -> str:
     place = f"cache {cache['place']}" if cache["place"] else "cache"
-    if cache["series"] is None:
-        return f"{place}: unknown ({cache['reasons']['series']})"
+    if cache["reason"] is not None:
+        return f"{place}: unknown ({cache['reason']})"
     series = counted(cache["series"], "series", "series")
     return f"{place}: {series}, {cache['bytes'] / 1e6:,.1f} MB"
 
 
-def _extraction_lines(extraction: Mapping[str, Any]) -> Iterator[str]:
+def _list_extraction(extraction: Document) -> Iterator[str]:
     # Here, since help needs no event loop.
     from asyncfin.extraction.report import spent
 

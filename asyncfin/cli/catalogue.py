@@ -209,11 +209,7 @@ def _print_metrics(
     if not any(map(len, parts)) and any(map(len, catalogues)):
         whole = next(filter(len, catalogues))
         missing = whole.missing(select)
-        return SelectionError(
-            f"none of the {len(parts)} entities has anything of the selection; "
-            f"{whole.explain(missing)}",
-            missing=missing,
-        )
+        return SelectionError(whole.explain(missing), missing=missing)
     if form.json:
         print_json([asdict(part, recurse=False) for part in parts])
         return None

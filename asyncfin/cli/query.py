@@ -35,10 +35,12 @@ _LEAST_WIDTH = 40
 _LONGEST = 160
 # A table of latest values has all of them.
 _ALL = 10**9
-# How to see what a table leaves out, by the end of its note.
+# What the ends of notes are on the command line.
 _HINTS = {
-    "periods are shown": ": name periods, such as --annual, or take --csv or --json",
-    "left out": " (--all shows them)",
+    "periods are shown": "periods are shown: name periods, such as --annual, or take "
+    "--csv or --json",
+    "left out": "left out (--all shows them)",
+    "query all periods and call latest()": "write --latest 1",
 }
 _SIGNS = {"year to date": ("", "+ ", "- ")}
 
@@ -123,7 +125,7 @@ async def query(
     has_table = not any(form.options().values()) and not ttm
     if isinstance(result, Panel):
         if not has_table and not result.value_count:
-            for note in result.notes:
+            for note in map(_write_options, result.notes):
                 print_error(f"asyncfin: {result.dataset.name}: {note}")
         return
     for line in result.lacking(periods=not has_table):
@@ -131,11 +133,7 @@ async def query(
     check_failed(result, len(entities), names)
     if unknown := result.unknown:
         first = next(iter(result)).catalogue
-        raise SelectionError(
-            f"none of the {len(entities)} entities has all of the question; "
-            f"{first.explain(unknown)}",
-            missing=unknown,
-        )
+        raise SelectionError(first.explain(unknown), missing=unknown)
 
 
 async def _explain(
@@ -196,7 +194,8 @@ def _print_result(
             all_periods=not latest,
             empty=form.all,
         )
-        _print_shown(shown, [counted(result.requests, "request")], _HINTS)
+        notes = map(_write_options, shown.notes)
+        _print_shown(shown, [*notes, counted(result.requests, "request")])
 
 
 def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> None:
@@ -216,13 +215,20 @@ def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> 
     ]
     notes += [*result.notes, counted(result.requests, "request")]
     width = max(_LEAST_WIDTH, screen().width)
-    _print_shown(latest.show(form.unit, width, most=_ALL), notes)
+    shown = latest.show(form.unit, width, most=_ALL)
+    _print_shown(shown, [*shown.notes, *notes])
 
 
-def _print_shown(
-    shown: "Shown", notes: Sequence[str], hints: Mapping[str, str] = {}
-) -> None:
-    """Print the parts of a table for people, and further notes."""
+def _write_options(note: str) -> str:
+    """Return a note with options in place of Python."""
+    for end, text in _HINTS.items():
+        if note.endswith(end):
+            return note.removesuffix(end) + text
+    return note
+
+
+def _print_shown(shown: "Shown", notes: Sequence[str]) -> None:
+    """Print the heading and the tables for people, and notes."""
     from asyncfin.cli.terminal import print_lines, screen
 
     console = screen()
@@ -232,9 +238,8 @@ def _print_shown(
     for table in shown.tables:
         print_lines(console, table.split("\n"))
         console.print()
-    for note in dict.fromkeys([*shown.notes, *notes]):
-        ends = [text for end, text in hints.items() if note.endswith(end)]
-        console.print("".join([note, *ends]), style="dim")
+    for note in dict.fromkeys(notes):
+        console.print(note, style="dim")
 
 
 def _check_picture(file: Path) -> None:

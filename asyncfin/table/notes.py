@@ -94,8 +94,9 @@ def _note_empty_series(grid: Grid) -> str:
         period.duration_months in durations
         for period in grid.listed.difference(grid.asked)
     )
-    observed = grid.find_observed(grid.asked)
-    if not grid.whole or not is_cut or len(observed) == len(grid.series):
+    observed = len(grid.find_observed(grid.asked))
+    # Of a panel without any value, another note shows why.
+    if not grid.whole or not is_cut or observed in (0, len(grid.series)):
         return ""
     return "for the last values of each series, query all periods and call latest()"
 

@@ -188,18 +188,15 @@ MORE = {
         *("web/test_browser.py", "web/test_fastapi_example.py", "web/test_foreign.py", "chromium"),
         *("web/test_frameworks.py", "web/test_servers.py"),
     ),
-    "object stores": (
-        *("cli/test_extract_store.py", "extraction/test_objects.py"),
-        "extraction/test_storm.py",
-    ),
+    "object stores": ("cli/test_extract_store.py", "extraction/test_objects.py"),
     "a Redis server": (
         *("cache/test_redis.py", "cache/test_trouble.py", "pacing/test_bucket_outages.py"),
         *("pacing/test_shared_buckets.py", "redis", "redis_url"),
     ),
-    "real figures": ("real_compan", "real_file"),
+    "real figures": ("real_compan",),
     "processes that are killed": (
         *("extraction/test_kills.py", "extraction/test_workers.py"),
-        *("killed", "ctrl_c", "sigterm", "goes_away", "of_processes", "cold_processes"),
+        *("killed", "ctrl_c", "sigterm", "that_leaves", "outlives_reader", "processes_of", "cold_processes"),
     ),
     "notebooks, examples and the site": ("test_examples.py", "test_notebooks.py", "test_site.py"),
 }

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import itertools
 import pkgutil
 import re
 import shlex
@@ -16,7 +17,7 @@ import asyncfin
 from asyncfin.cli.app import run
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import set_environment
-from tests.conftest import reset_process
+from tests.conftest import MORE, reset_process
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -143,6 +144,14 @@ def test_sessions_name_files_that_exist() -> None:
     paths += [f"{name.replace('.', '/')}.py" for name in modules]
     assert len(paths) > 15
     assert not [path for path in paths if "_build" not in path and not (ROOT / path).exists()]
+
+
+def test_tests_that_are_left_out_exist() -> None:
+    """What `nox -s tests` leaves out by paths, parts of names and fixtures."""
+    tests = ROOT / "tests"
+    names = [name for path in tests.rglob("*.py") for name in re.findall(r"\bdef (\w+)", path.read_text())]
+    for part in itertools.chain.from_iterable(MORE.values()):
+        assert (tests / part).exists() or any(part in name for name in names), part
 
 
 def test_rooms_have_their_folder_of_tests() -> None:

@@ -18,7 +18,7 @@ from tests.generate import generate
 COMPANIES = tuple(generate(seed, series=30, publications=2) for seed in range(6))
 IDS = tuple(company.entity_id for company in COMPANIES)
 collect_ignore_glob = ignored_without("extraction")
-collect_ignore = [] if find_spec("moto") and find_spec("obstore") else ["test_objects.py", "test_storm.py"]
+collect_ignore = [] if find_spec("moto") and find_spec("obstore") else ["test_objects.py"]
 UNKNOWN_ID = "O-" + "f" * 32
 
 Rows = list[tuple[str, str, int, int, int, float]]

@@ -52,7 +52,7 @@ def first_of(
         MalformedAnswerError: a value breaks the spec.
         ImportError: pyarrow is not installed.
 
-    >>> asyncfin.first_of(panels, ["Revenues", "SalesRevenueNet"]).to_pandas()  # doctest: +SKIP
+    >>> asyncfin.first_of(panels, ["Revenues", "Sales"]).to_pandas()  # doctest: +SKIP
     """
     panels = panels_of(panels)
     metrics = checks.texts("metric_ids", metric_ids, "metric id")

@@ -13,7 +13,7 @@ from asyncfin.errors import printable, shorten, shorten_middle
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.search import Match, Rank
 from asyncfin.model.select import Select
-from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, CatalogueSeries
+from asyncfin.model.series import COLUMN_OF, CatalogueSeries
 from asyncfin.optional import library, pa
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _get_group(catalogue: Any, series: CatalogueSeries) -> Any:
     return catalogue.by_group[series.reporting_group_id]
 
 
-_FIRST = (
+COLUMNS = (
     _read_one_by_one("entity_id", lambda catalogue, _: catalogue.entity_id, None),
     _read_one_by_one("entity_name", lambda catalogue, _: catalogue.name, None),
     _read_one_by_one("dataset_id", lambda catalogue, _: catalogue.dataset_id, None),
@@ -113,15 +113,6 @@ _FIRST = (
     ),
     _read_field("period_meaning"),
     _read_field("number_format"),
-)
-_FIRST_NAMES = {column.name for column in _FIRST}
-COLUMNS = (
-    *_FIRST,
-    *(
-        _read_field(name)
-        for name in SERIES_FIELDS
-        if COLUMN_OF[name] not in _FIRST_NAMES
-    ),
 )
 
 

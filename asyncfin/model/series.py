@@ -76,30 +76,16 @@ class SeriesHead(Struct, frozen=True, gc=False, kw_only=True):
 
 
 SERIES_FIELDS = CatalogueSeries.__struct_fields__
-# What a form of a series does not have, and why. A further field is in all forms that
-# it is not named for.
-LEFT_OUT: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "json": {
-            "description": "the catalogue states it (spec 2.3), a query does not (spec "
-            "2.4)"
-        },
-        "csv": {
-            "period_meaning": "a line has all periods of a series; JSON and the long "
-            "table state it"
-        },
-    }
-)
-# The fields of a series in the response to a query, and the names that tables have for
-# fields.
-PAGE_FIELDS = tuple(name for name in SERIES_FIELDS if name not in LEFT_OUT["json"])
+# The fields of a series in the response to a query, which does not state the
+# description (spec 2.4), and the names that tables have for fields.
+PAGE_FIELDS = tuple(name for name in SERIES_FIELDS if name != "description")
+_COLUMNS = {
+    "label": "series_label",
+    "scopes": "scope_path",
+    "number_format": "series_number_format",
+}
 COLUMN_OF: Mapping[str, str] = MappingProxyType(
-    dict(zip(SERIES_FIELDS, SERIES_FIELDS, strict=True))
-    | {
-        "label": "series_label",
-        "scopes": "scope_path",
-        "number_format": "series_number_format",
-    }
+    {name: _COLUMNS.get(name, name) for name in SERIES_FIELDS}
 )
 # Those that identify a series, besides its id, and what a client keeps of it in order
 # to query it (spec 4.2 rule 4): ids belong to one publication. The others only describe

@@ -589,3 +589,11 @@ async def test_latest_of_many_periods_are_shown() -> None:
     assert head[1:] == [period.label for period in panel.periods[-120:]]
     assert row[1:] == [value.text if value else "" for value in panel.one().values[-120:]]
     assert "10 earlier periods are not shown." in answer.text
+
+
+@pytest.mark.parametrize("fragment", ["series", "cost", "answer"])
+async def test_foreign_picture_spends_no_request(page: Page, fragment: str) -> None:
+    """What spends is asked for with POST, which no picture sends."""
+    answer = await page.http.get(f"/company/{page.entities[0]}/{fragment}", headers=OWN)
+    assert (answer.status_code, answer.headers.get("allow")) == (405, "POST")
+    assert page.spent == 0

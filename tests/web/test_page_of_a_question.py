@@ -170,3 +170,20 @@ async def test_period_outside_of_a_window(cached: Page) -> None:
         cell_period=label,
     )
     assert f"not requested: the question does not include {label}" in said.text
+
+
+async def test_another_view_names_unread_companies(service: Sandbox, cached: Page) -> None:
+    """Or else it would show fewer companies than the question has, without a word."""
+    other = cached.entities[1]
+    service.put_account(Account("sandbox", entities=cached.entities[0]))
+    answer = await cached.post("answer", **FIELDS, **{"with": other})
+    assert f"{other}: no published dataset is available for this entity." in answer.text
+    given = {**FIELDS, "with": other, "publication": publications(answer.text)}
+    again = await cached.post("view", **given, unit="billions")
+    assert f"{other} could not be read when these values were requested." in again.text
+
+
+async def test_company_without_the_periods_is_named(cached: Page) -> None:
+    fields = {"series": [ROW, PROFIT], "rule": "annual", "last": "1", "with": cached.entities[1]}
+    answer = await cached.post("answer", **fields)
+    assert re.search("(Apple|NVIDIA) has none of these periods", answer.text)

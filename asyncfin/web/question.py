@@ -2,29 +2,24 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import cast
 from urllib.parse import parse_qs, quote, unquote
 
 from attrs import frozen
 
 from asyncfin import (
-    Annual,
     Catalogue,
     CatalogueSeries,
     FiscalRange,
-    HalfYearly,
-    Quarterly,
     Select,
     Trailing,
     format_path,
 )
 from asyncfin.errors import SelectionError
-from asyncfin.typing import PeriodSelection, Rule, Unit, ValueVersion
+from asyncfin.typing import RULES as PERIOD_RULES, PeriodSelection, Unit, ValueVersion
 
-_RULES: dict[str, type[Rule]] = {
-    rule.name: rule for rule in (Annual, Quarterly, HalfYearly)
-}
 RULES = {
-    **{name: f"the last {rule.kind}s" for name, rule in _RULES.items()},
+    **{name: f"the last {rule.kind}s" for name, rule in PERIOD_RULES.items()},
     "trailing": "the last months, all durations",
     "range": "fiscal years from ... to ...",
     "all": "all periods",
@@ -35,12 +30,23 @@ VERSIONS = {
     "both": "both, side by side",
 }
 SCALES = {"linear": "linear", "log": "logarithmic"}
-_UNITS: tuple[Unit, ...] = ("thousands", "millions", "billions")
-UNITS = {"": "as published", **{str(unit): str(unit) for unit in _UNITS}}
+UNITS = {
+    "": "as published",
+    "thousands": "thousands",
+    "millions": "millions",
+    "billions": "billions",
+}
 ORDERS = {
     "": "as usual",
     "metric": "one for each metric",
     "company": "one for each company",
+}
+_CHOICES = {
+    "rule": RULES,
+    "value_version": VERSIONS,
+    "scale": SCALES,
+    "unit": UNITS,
+    "order": ORDERS,
 }
 MAX_COMPANIES = 20
 MAX_SERIES = 200
@@ -86,25 +92,24 @@ class Question:
                 much of something.
         """
 
-        def read_text(name: str, default: str = "") -> str:
-            return form.get(name, [default])[-1]
-
-        def read_choice(name: str, choices: Mapping[str, str]) -> str:
-            text = read_text(name, next(iter(choices)))
-            if text not in choices:
+        texts = {
+            name: form[name][-1].strip()
+            for name in ("last", "start", "end", "search", *_CHOICES)
+            if name in form
+        }
+        for name, choices in _CHOICES.items():
+            text = texts.get(name)
+            if text is not None and text not in choices:
                 words = ", ".join(filter(None, choices))
                 raise SelectionError(
                     f"{name} must be one of {words}, not {text[:80]!r}"
                 )
-            return text
-
         companies = tuple(dict.fromkeys([entity_id, *form.get("with", ())]))
         if len(companies) > MAX_COMPANIES:
             raise SelectionError(
                 f"a question must have at most {MAX_COMPANIES} companies"
             )
-        search = read_text("search")
-        if len(search) > MAX_SEARCH:
+        if len(texts.get("search", "")) > MAX_SEARCH:
             raise SelectionError(f"a search must have at most {MAX_SEARCH} characters")
         series = tuple(dict.fromkeys(form.get("series", ())))
         if (count := len(series) * len(companies)) > MAX_SERIES:
@@ -112,19 +117,7 @@ class Question:
                 f"a question must have at most {MAX_SERIES} series, counted for each "
                 f"company, not {count:,}"
             )
-        return cls(
-            companies,
-            series,
-            read_choice("rule", RULES),
-            read_text("last", "5"),
-            read_text("start"),
-            read_text("end"),
-            read_choice("value_version", VERSIONS),
-            search.strip(),
-            read_choice("scale", SCALES),
-            read_choice("unit", UNITS),
-            read_choice("order", ORDERS),
-        )
+        return cls(companies, series, **texts)
 
     @property
     def is_by_metric(self) -> bool:
@@ -136,17 +129,14 @@ class Question:
     @property
     def divisor(self) -> Unit | None:
         """What amounts are divided by."""
-        return next((unit for unit in _UNITS if unit == self.unit), None)
+        return cast(Unit, self.unit) if self.unit else None
 
     @property
     def versions(self) -> tuple[ValueVersion, ...]:
         """The value versions to request."""
-        match self.value_version:
-            case "both":
-                return ("original", "latest_restated")
-            case "latest_restated":
-                return ("latest_restated",)
-        return ("original",)
+        if self.value_version == "both":
+            return ("original", "latest_restated")
+        return (cast(ValueVersion, self.value_version),)
 
     def select(self, catalogue: Catalogue) -> Select:
         """The series, in every publication of every company.
@@ -198,7 +188,7 @@ class Question:
                 return FiscalRange(start, end)
             case "all":
                 return FiscalRange()
-        rule = _RULES[self.rule]
+        rule = PERIOD_RULES[self.rule]
         noun = rule.kind.split()[-1]
         return rule(last=_read_whole(f"how many {noun}s", self.last))
 

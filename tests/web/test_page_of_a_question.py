@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncfin import Annual, Client, FiscalRange, MemoryCache, Select
-from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox import Account, Sandbox, Status
 from asyncfin.web import explorer
 from tests.demo import demo_id
 from tests.web.conftest import Page

@@ -249,10 +249,10 @@ class Words:
     def lines(self) -> Iterator[tuple[str, int]]:
         """Yield, for each set, its line in a report and how many words it has."""
         for name, words in self._words.items():
-            shown = sorted(filter(self.is_printable, words))[:_MAX_WORDS]
-            texts = [repr(word) for word in shown]
-            if hidden := len(words) - len(shown):
-                texts.append(f"{hidden:,} not shown")
+            words_shown = sorted(filter(self.is_printable, words))[:_MAX_WORDS]
+            texts = [repr(word) for word in words_shown]
+            if count := len(words) - len(words_shown):
+                texts.append(f"{count:,} not shown")
             yield f"{name}: {', '.join(texts)}", len(words)
 
 

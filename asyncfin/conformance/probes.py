@@ -133,8 +133,8 @@ class Probe(Reader):
             series = [entry for group in page.groups for entry in group.series]
             count = len(self._series)
             self._series |= {entry.series_id: entry for entry in series}
-            if repeated := count + len(series) - len(self._series):
-                self._find("break", "4.2 rule 1", "a series is listed twice", repeated)
+            if repeats := count + len(series) - len(self._series):
+                self._find("break", "4.2 rule 1", "a series is listed twice", repeats)
             self._pages.append(page)
             self._periods = tuple(sorted({*self._periods, *page.periods}))
             cursor = page.next_cursor or None
@@ -198,14 +198,14 @@ class Probe(Reader):
         page = await self._read(self._query(), "fiscal_range")
         if page is None:  # all that follow need it
             raise IncompleteError
-        whole = page[0]
+        range_rows = page[0]
         exact = await self._read_exact()
         if exact is not None:
-            self._compare_forms(whole, *exact)
+            self._compare_forms(range_rows, *exact)
         query = self._query(version="latest_restated")
-        restated = await self._read(query, "latest_restated")
-        if restated is not None:
-            self._compare_versions(whole, restated[0])
+        latest = await self._read(query, "latest_restated")
+        if latest is not None:
+            self._compare_versions(range_rows, latest[0])
         await self._check_cell()
         unknown = Exact((Period(self._periods[-1].year + 50, 12, 12),))
         statement = "an exact period that the catalogue does not list"
@@ -235,26 +235,26 @@ class Probe(Reader):
             return page[0], periods
         return None
 
-    def _compare_forms(self, whole: Rows, exact: Rows, periods: Exact) -> None:
+    def _compare_forms(self, range_rows: Rows, exact: Rows, periods: Exact) -> None:
         """Compare the cells of a range and of exact periods, in series that both pages
         list.
         """
-        series_ids = whole.keys() & exact.keys()
-        ranged, selected = (
+        series_ids = range_rows.keys() & exact.keys()
+        range_cells, exact_cells = (
             {
                 (series_id, period)
                 for series_id in series_ids
                 for period in rows[series_id]
                 if period in periods.periods
             }
-            for rows in (whole, exact)
+            for rows in (range_rows, exact)
         )
-        if missing := selected - ranged:
+        if missing := exact_cells - range_cells:
             statement = "fiscal_range leaves out values that exact has"
-            self._find("break", "4.3", statement, len(missing), len(selected))
-        if missing := ranged - selected:
+            self._find("break", "4.3", statement, len(missing), len(exact_cells))
+        if missing := range_cells - exact_cells:
             statement = "exact leaves out values that fiscal_range has"
-            self._find("break", "4.3", statement, len(missing), len(ranged))
+            self._find("break", "4.3", statement, len(missing), len(range_cells))
 
     def _compare_versions(self, original: Rows, latest: Rows) -> None:
         common = original.keys() & latest.keys()
@@ -384,8 +384,8 @@ class Probe(Reader):
         query = self._query(periods, metrics=[series.metric_id], paths=[series.scopes])
         page = await self._read(query, "a series without values")
         if page is not None and page[1] is None:
-            listed = "listed" if series.series_id in page[0] else "left out"
-            statement = f"series without a value in the selected periods are {listed}"
+            word = "listed" if series.series_id in page[0] else "left out"
+            statement = f"series without a value in the selected periods are {word}"
             self._find("reading", "4.3 rule 4", statement)
 
     def _find_empty_cell(self) -> tuple[CatalogueSeries, Period] | None:
@@ -418,13 +418,13 @@ class Probe(Reader):
         plan = await self._client.plan(catalogue, select, FiscalRange())
         page = await self._read(plan.batches[0], "series that were left out")
         rows = {} if page is None else page[0]
-        valued = {series_id for series_id, row in rows.items() if row}
-        valued.update(
+        valued_ids = {series_id for series_id, row in rows.items() if row}
+        valued_ids.update(
             series_id
             for version, series_id, _ in self._numbers
             if version == "original"
         )
-        if lost := absent & valued:
+        if lost := absent & valued_ids:
             statement = "a query leaves out series that another one lists"
             self._find("break", "4.3", statement, len(lost), len(batch.matched))
 

@@ -268,8 +268,8 @@ class Reader:
             "limit": limit,
             "cursor": cursor,
         }
-        stated = {name: member for name, member in body.items() if member is not None}
-        body = msgspec.to_builtins(stated)
+        members = {name: member for name, member in body.items() if member is not None}
+        body = msgspec.to_builtins(members)
         return Request("4.3", "POST", f"{self._path}/query", body=body)
 
     async def _read(
@@ -308,8 +308,8 @@ class Reader:
         except IncompleteError:
             return None
         if any(len(series.values) != len(page.periods) for series in page.series):
-            broken = "a values array is not aligned with periods"
-            self._find("break", "4.3 rule 2", broken, shown_by=response)
+            breach = "a values array is not aligned with periods"
+            self._find("break", "4.3 rule 2", breach, shown_by=response)
             return None
         rows: Rows = {}
         for series in page.series:
@@ -322,8 +322,8 @@ class Reader:
                 if value.value_version == "latest_restated":
                     self._has_restated = True
                     if query.value_version == "original":
-                        broken = "original values are labelled latest_restated"
-                        self._find("break", "9.3", broken, shown_by=response)
+                        breach = "original values are labelled latest_restated"
+                        self._find("break", "9.3", breach, shown_by=response)
         self._compare_rows(rows, query, statement, response)
         return rows, page.next_cursor or None
 
@@ -337,25 +337,25 @@ class Reader:
             for period, number in row.items()
         ]
         if isinstance(query.periods, Exact):
-            selected = query.periods.periods
-            outside = sum(period not in selected for _, period, _ in cells)
+            periods = query.periods.periods
+            outside = sum(period not in periods for _, period, _ in cells)
             if outside:
-                broken = "exact returns values in periods that were not selected"
-                self._find("break", "4.3", broken, outside, len(cells), response)
+                breach = "exact returns values in periods that were not selected"
+                self._find("break", "4.3", breach, outside, len(cells), response)
         different = 0
         for series_id, period, number in cells:
             key = query.value_version, series_id, period
             different += self._numbers.setdefault(key, number) != number
         if different:
-            broken = f"numbers differ between two queries ({statement})"
-            self._find("break", "4.3", broken, different, shown_by=response)
+            breach = f"numbers differ between two queries ({statement})"
+            self._find("break", "4.3", breach, different, shown_by=response)
 
     def _compare_series(
         self, series: QuerySeries, query: Query, response: Response
     ) -> None:
         """Compare a series of a query with the catalogue and with the selections."""
-        listed = self._series.get(series.series_id)
-        if listed is None:
+        entry = self._series.get(series.series_id)
+        if entry is None:
             if self._has_all_series:
                 statement = "a series is not in the catalogue"
                 self._find("break", "4.3 rule 1", statement, shown_by=response)
@@ -367,7 +367,7 @@ class Reader:
             statement = "a series was not selected"
             self._find("break", "4.3 rule 1", statement, shown_by=response)
         for name in (*IDENTITY, *DESCRIPTIVE):
-            pair = getattr(series, name), getattr(listed, name)
+            pair = getattr(series, name), getattr(entry, name)
             # A text that is absent is a finding of its own.
             if pair[0] != pair[1] and (name in IDENTITY or all(pair)):
                 statement = f"$.series[*].{name} differs from the catalogue"
@@ -462,8 +462,8 @@ def _remove_values(problem: str) -> str:
     message, _, path = problem.partition(" - at `")
     place = re.sub(r"\[[^\]]*\]", "[*]", path.removesuffix("`") or "$")
     reason = ""
-    if expected := _EXPECTED.match(message):
-        reason = ": " + expected[0].replace("`", "")
+    if kinds := _EXPECTED.match(message):
+        reason = ": " + kinds[0].replace("`", "")
     if missing := _MISSING.fullmatch(message):
         place += f".{missing[1]}"
         reason = ": a required field is missing"

@@ -147,11 +147,11 @@ def as_of(
     )
     keys = pa.table({name: plain(rows.column(name)) for name in _ORDER})
     order = compute.sort_indices(keys, [(name, "ascending") for name in _ORDER])
-    about = {
+    facts = {
         "as_of": utc_text(moment),
         "not_kept": _find_later(feed, footers, moment),
     }
-    return _join([rows.take(order).select(names)], about)
+    return _join([rows.take(order).select(names)], facts)
 
 
 def _find_later(
@@ -259,9 +259,9 @@ def _latest_by_id(rows: Any) -> Any:
     return rows.take(pa.array(last, pa.int64()))
 
 
-def _join(tables: list[Any], about: dict[str, Any]) -> Any:
+def _join(tables: list[Any], facts: dict[str, Any]) -> Any:
     table = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
-    metadata = {METADATA: json.dumps({"panels": []} | about)}
+    metadata = {METADATA: json.dumps({"panels": []} | facts)}
     return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
 
 

@@ -106,13 +106,13 @@ async def extract_cost(
     place = await in_thread(partial(place_of, to))
     read = partial(read_records, place, question, replace=replace)
     records, _ = await in_thread(read)
-    before = client.stats().requests
+    count = client.stats().requests
     costs = [record.requests for record in records.values()]
     if not costs:
         costs = await _sample(client, ids, question)
     per_entity = sum(costs) / len(costs)
     files = len(records.keys() & set(ids))
-    compared = 0 if refresh else files
+    comparisons = 0 if refresh else files
     stats = client.bucket.stats()
     budget = stats.daily_budget
     if budget is not None:
@@ -120,10 +120,10 @@ async def extract_cost(
     return ExtractCost(
         entities=len(ids),
         files=files,
-        least=round((len(ids) - compared) * per_entity) + compared,
-        most=round(len(ids) * per_entity) + compared,
+        least=round((len(ids) - comparisons) * per_entity) + comparisons,
+        most=round(len(ids) * per_entity) + comparisons,
         per_entity=per_entity,
-        spent=client.stats().requests - before,
+        spent=client.stats().requests - count,
         rate=stats.rate,
         budget=budget,
     )

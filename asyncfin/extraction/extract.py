@@ -350,8 +350,8 @@ class _Extraction:
                 "series that the service left out of its responses: %s",
                 count_of_unlisted(report),
             )
-        others = self._records.keys() - set(self._tracker.ids)
-        return evolve(report, others=len(others))
+        foreign_ids = self._records.keys() - set(self._tracker.ids)
+        return evolve(report, others=len(foreign_ids))
 
     def _open(self) -> None:
         """Read what is there. It blocks."""
@@ -362,8 +362,8 @@ class _Extraction:
         trial = f"{place.name}/_asyncfin-trial"
         place.write(trial, lambda stream: None)
         place.remove(trial)
-        records, others = read_records(place, self._job.question, replace=replace)
-        for entity_id in others:
+        records, replaceable = read_records(place, self._job.question, replace=replace)
+        for entity_id in replaceable:
             self._check()
             place.remove(place.entity_path(entity_id))
         self._records, self._confirmed = records, read_confirmed(place, records)

@@ -82,13 +82,13 @@ def check_periods(periods: PeriodSelection) -> None:
     count as vanished.
     """
     if periods.moves:
-        instead: PeriodSelection = FiscalRange()
+        alternative: PeriodSelection = FiscalRange()
         if isinstance(periods, Rule):
-            instead = evolve(periods, last=None)
+            alternative = evolve(periods, last=None)
         raise ArgumentError(
             f"history needs periods that stay, not {periods}, which each new one "
             "moves: choose the latest ones when you read",
-            instead=instead,
+            instead=alternative,
         )
 
 
@@ -230,8 +230,8 @@ class _Changes:
             creation = self.began
             rows = compare(old, Snapshot.empty(entry.dataset_id))
         else:
-            about = json.loads(table.schema.metadata[METADATA])["panels"][0]
-            ambiguous = frozenset(map(tuple, about.get("ambiguous", ())))
+            facts = json.loads(table.schema.metadata[METADATA])["panels"][0]
+            ambiguous = frozenset(map(tuple, facts.get("ambiguous", ())))
             creation = record.created_timestamp
             entry = Recorded(
                 entity_id,

@@ -213,10 +213,10 @@ def read_status(to: str | os.PathLike[str]) -> dict[str, Any]:
     }
     if holder is None:
         return status
-    began, renewed = utc_text(holder.began), utc_text(holder.renewed)
+    began, renewal = utc_text(holder.began), utc_text(holder.renewed)
     has_ended = last is not None and last["began"] == began
     status["unfinished"] = not is_running and not has_ended
     if is_running or status["unfinished"]:
         status |= {"host": holder.host, "pid": holder.pid}
-        status |= {"began": began, "renewed": renewed}
+        status |= {"began": began, "renewed": renewal}
     return status

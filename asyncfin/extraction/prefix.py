@@ -221,12 +221,12 @@ class PrefixLock(Lock):
         """Write the lock under a condition, and return whether that certainly held."""
         # Before the request: other runs count from when it reaches the store, which is
         # not earlier.
-        sent = monotonic()
+        moment = monotonic()
         # Different each time: the ETag of S3 is that of the content.
         self._holder = self._holder.renew()
         if not self._place.put_lock(self._holder.content, condition):
             return False
-        self._renewed, self.is_held = sent, True
+        self._renewed, self.is_held = moment, True
         return True
 
     def renew(self) -> None:

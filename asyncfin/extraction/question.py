@@ -95,16 +95,16 @@ def _describe_periods(periods: PeriodSelection) -> Any:
     }
 
 
-def differences(text: str, other: str) -> str:
+def differences(text: str, old_text: str) -> str:
     """Return how the query of one text differs from that of another, for people."""
-    now, before = json.loads(text), json.loads(other)
-    differing = []
-    for name in sorted(now.keys() | before.keys()):
-        texts = [_write_plainly(fields.get(name)) or "all" for fields in (before, now)]
+    queries = json.loads(old_text), json.loads(text)
+    parts = []
+    for name in sorted(queries[0].keys() | queries[1].keys()):
+        texts = [_write_plainly(query.get(name)) or "all" for query in queries]
         if texts[0] != texts[1]:
             old, current = (shorten(text, 200) for text in texts)
-            differing.append(f"{name} ({old}, now {current})")
-    return ", ".join(differing)
+            parts.append(f"{name} ({old}, now {current})")
+    return ", ".join(parts)
 
 
 def _write_plainly(value: object) -> str:

@@ -68,9 +68,9 @@ def encode(
     """Return what an entity has as a Parquet file, with its record."""
     panels = panels_of(answer)
     panel, tables = panels[0], [panel.to_arrow() for panel in panels]
-    (about,) = json.loads(tables[0].schema.metadata[METADATA])["panels"]
+    (facts,) = json.loads(tables[0].schema.metadata[METADATA])["panels"]
     select = question.select
-    about |= {
+    facts |= {
         # The panel has what this entity has of the query; the file names the query of
         # all entities.
         "select": str(select) if select.where is None else select.name,
@@ -81,7 +81,7 @@ def encode(
         "ambiguous": sorted(ambiguous_series(panel)),
         "version": own_version(),
     }
-    metadata = {METADATA: json.dumps({"format": FORMAT, "panels": [about]})}
+    metadata = {METADATA: json.dumps({"format": FORMAT, "panels": [facts]})}
     # The versions of one publication are one table.
     table = pa.concat_tables(
         [table.replace_schema_metadata(metadata) for table in tables]
@@ -175,18 +175,18 @@ def read_records(
             for record in threads.map(partial(_read_or_reject, place), paths)
             if record is not None
         ]
-    others = [record for record in records if record.query != question.text]
-    filled = [record for record in others if record.rows]
-    if filled and not replace:
+    replaceable = [record for record in records if record.query != question.text]
+    with_rows = [record for record in replaceable if record.rows]
+    if with_rows and not replace:
         raise ManifestMismatchError(
             f"{place} belongs to another question, which differs in "
-            f"{differences(question.text, filled[0].query)}: give another place, or "
+            f"{differences(question.text, with_rows[0].query)}: give another place, or "
             "have its files deleted (replace=True; --replace on the command line)"
         )
     of_question = {
         record.entity_id: record for record in records if record.query == question.text
     }
-    return of_question, [record.entity_id for record in others if replace]
+    return of_question, [record.entity_id for record in replaceable if replace]
 
 
 def _read_or_reject(place: Place, path: str) -> Record | None:

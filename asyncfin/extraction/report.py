@@ -296,10 +296,10 @@ class ExtractReport:
             f"{name} {', '.join(map(repr, values))}"
             for name, values in self.unknown.items()
         ]
-        who = f"none of {counted(count, 'entity', 'entities')} has"
+        subject = f"none of {counted(count, 'entity', 'entities')} has"
         if count == 1:
-            who = "the entity does not have"
-        message = f"{who} {shorten('; '.join(texts))}"
+            subject = "the entity does not have"
+        message = f"{subject} {shorten('; '.join(texts))}"
         if self.complaint:
             message += f"; {self.complaint}"
         if self.left:

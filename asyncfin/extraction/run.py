@@ -119,10 +119,10 @@ class Run:
     _has_rows: bool = field(init=False)
     _with_file: frozenset[str] = field(init=False)
     _lacking: int = 0  # entities that were read and do not have all of the query
-    _rejected: set[str] = field(factory=set)
+    _rejected_ids: set[str] = field(factory=set)
     _has_asked: bool = False
     # What failed because of the service is read again after all others.
-    _again: set[str] = field(factory=set)
+    _retried_ids: set[str] = field(factory=set)
 
     def __attrs_post_init__(self) -> None:
         records = self.result.records
@@ -166,7 +166,7 @@ class Run:
     def _is_doubtful(self) -> bool:
         """Whether the account may be rejected as a whole."""
         has_success = self.tracker.spending.has_success
-        return len(self._rejected) >= MOST_REJECTED and not has_success
+        return len(self._rejected_ids) >= MOST_REJECTED and not has_success
 
     @property
     def _must_ask(self) -> bool:
@@ -182,7 +182,9 @@ class Run:
         if self._must_ask:
             self._has_asked = True
             return pending[-1:]
-        first = [entity_id for entity_id in pending if entity_id not in self._again]
+        first = [
+            entity_id for entity_id in pending if entity_id not in self._retried_ids
+        ]
         return first or pending
 
     def note(self, result: Result) -> None:
@@ -195,14 +197,14 @@ class Run:
                 self._has_rows |= report.rows > 0
                 self.confirmed[entity_id] = self.clock()
             elif failure.status == 403:
-                self._rejected.add(entity_id)
-            elif failure.concerns == "service" and entity_id not in self._again:
-                self._again.add(entity_id)
+                self._rejected_ids.add(entity_id)
+            elif failure.concerns == "service" and entity_id not in self._retried_ids:
+                self._retried_ids.add(entity_id)
                 continue
             self.tracker.end(report)
         if self._is_doubtful and self.result.stopped is None:
-            listed = self._with_file.intersection(self.tracker.ids)
-            if not listed or listed & self._rejected:
+            file_ids = self._with_file.intersection(self.tracker.ids)
+            if not file_ids or file_ids & self._rejected_ids:
                 self.result.stopped = self.result.rejection
 
     def find_unknown(self) -> Missing:
@@ -320,8 +322,8 @@ class Reader:
             if job.on_error == "raise":
                 raise
             report = EntityReport(entity_id, "failed", failure=Failure.of(error))
-            is_rejected = isinstance(error, PermissionDeniedError)
-            return Result([report], rejection=error if is_rejected else None)
+            is_rejected_ids = isinstance(error, PermissionDeniedError)
+            return Result([report], rejection=error if is_rejected_ids else None)
         assert record is not None
         return Result([report_on(job.place, record, "unchanged")])
 
@@ -383,7 +385,7 @@ def announce(client: Client, tracker: Tracker, result: Result) -> Iterator[None]
             failure = type(error).__name__
             raise
         finally:
-            finished = ExtractFinished(
+            event = ExtractFinished(
                 "extract",
                 None,
                 serial,
@@ -393,4 +395,4 @@ def announce(client: Client, tracker: Tracker, result: Result) -> Iterator[None]
                 failure=failure,
                 seconds=tracker.seconds,
             )
-            emit(finished)
+            emit(event)

@@ -170,9 +170,9 @@ class Driver:
         if isinstance(executor, Executor):
             await self.run.read_all(ids, partial(self._read, executor))
             return
-        broken = 0
+        failures = 0
         while True:
-            before = len(reports)
+            count = len(reports)
             made_executor = _check_made("what executor makes", executor())
             try:
                 await self.run.read_all(ids, partial(self._read, made_executor))
@@ -180,8 +180,8 @@ class Driver:
             except BrokenExecutor:
                 # A process pool loses all waiting chunks with one killed worker. What
                 # they have put in place by then is found there, and not read again.
-                broken = 0 if len(reports) > before else broken + 1
-                if broken == _MOST_BROKEN:
+                failures = 0 if len(reports) > count else failures + 1
+                if failures == _MOST_BROKEN:
                     raise
             finally:
                 await in_thread(made_executor.shutdown)
@@ -190,7 +190,7 @@ class Driver:
         """Send chunks, and gather their results; those that have not begun by the end
         are cancelled.
         """
-        sent: dict[asyncio.Future[Result], Future[Result]] = {}
+        futures: dict[asyncio.Future[Result], Future[Result]] = {}
         size = self.run.options.chunk
         stop = asyncio.ensure_future(self.run.options.stop.wait())
         try:
@@ -200,8 +200,8 @@ class Driver:
                 part = tuple(ids[start : start + size])
                 chunk = Chunk(self.make_client, part, self.job)
                 future = executor.submit(read_chunk, chunk)
-                sent[asyncio.wrap_future(future)] = future
-            await self._gather(set(sent), stop, sent.values())
+                futures[asyncio.wrap_future(future)] = future
+            await self._gather(set(futures), stop, futures.values())
         except BrokenExecutor:
             # It fails all its futures itself. Python 3.11's process pool stumbles over
             # one that is cancelled at that moment: the others never end then, nor do
@@ -209,27 +209,27 @@ class Driver:
             self.uncounted += 1
             raise
         except BaseException:
-            _cancel(sent.values())
+            _cancel(futures.values())
             raise
         finally:
             stop.cancel()
             # Workers finish what they have begun: no other run may take the place
             # before.
-            await wait_for_all([stop, *sent])
+            await wait_for_all([stop, *futures])
 
     async def _gather(
         self,
         pending: set[asyncio.Future[Result]],
         stop: asyncio.Future[Any],
-        sent: Iterable[Future[Result]],
+        futures: Iterable[Future[Result]],
     ) -> None:
         count = len(pending)
         while pending:
-            awaited: set[asyncio.Future[Any]] = set(pending)
+            waits: set[asyncio.Future[Any]] = set(pending)
             if not stop.done():
-                awaited.add(stop)
+                waits.add(stop)
             done, _ = await asyncio.wait(
-                awaited, return_when=asyncio.FIRST_COMPLETED, timeout=_SILENT_SECONDS
+                waits, return_when=asyncio.FIRST_COMPLETED, timeout=_SILENT_SECONDS
             )
             if not done:
                 _log.warning(
@@ -239,17 +239,17 @@ class Driver:
                     len(pending),
                     count,
                 )
-            ended = [future for future in pending & done if not future.cancelled()]
+            ready = [future for future in pending & done if not future.cancelled()]
             pending -= done
             # First what was received, then what has failed: it ends the run.
-            ended.sort(key=lambda future: future.exception() is not None)
-            for future in ended:
+            ready.sort(key=lambda future: future.exception() is not None)
+            for future in ready:
                 result = future.result()
                 self.run.tracker.spending.add(result.spending)
                 self.run.note(result)
             self.check()
             if self.run.is_pausing:
-                _cancel(sent)
+                _cancel(futures)
 
 
 def _cancel(futures: Iterable[Future[Any]]) -> None:

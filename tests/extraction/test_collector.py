@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def test_program_calls_extract_keeps_collector(tmp_path: Path) -> None:
     async with Client.from_env() as client:
         await extract(client, IDS, Select(), Annual(), to=tmp_path / "night")
+    with ThreadPoolExecutor(1) as threads:
+        await extract(Client.from_env, IDS, Select(), Annual(), to=tmp_path / "other", executor=threads)
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -231,7 +231,34 @@ class Lanes:
                         waiter.outcome.set_result(error)
 
 
-class TokenBucket(Bucket):
+class LoopBucket(Bucket):
+    """A bucket that belongs to one event loop at a time."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._granted = 0
+        self._refused = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what belongs to an earlier event loop; its waiters ended with it."""
+        self._lanes = Lanes()
+
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop, after moving the bucket there if its last loop is
+        closed.
+        """
+        loop = running_loop()
+        if loop is not self._loop:
+            if self._loop is not None:
+                check_closed(self._loop, type(self).__name__, "bucket")
+            self._loop = loop
+            self._begin()
+        return loop
+
+
+class TokenBucket(LoopBucket):
     """Paces the requests of any number of tasks and clients of one event loop.
 
     Over any period it grants at most ``burst + rate * seconds``. Every attempt of a
@@ -259,15 +286,14 @@ class TokenBucket(Bucket):
         daily_budget: float | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._parameters = Parameters.checked(rate, burst, daily_budget)
+        super().__init__(Parameters.checked(rate, burst, daily_budget))
         self._pace = Pace(rate, burst)
         self._clock = clock
         self._allowance = Allowance(daily_budget)
-        self._lanes = Lanes()
-        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _begin(self) -> None:
+        super()._begin()
         self._timer: asyncio.TimerHandle | None = None  # set while requests wait
-        self._granted = 0
-        self._refused = 0
 
     def __repr__(self) -> str:
         return f"TokenBucket({self._parameters})"
@@ -333,19 +359,6 @@ class TokenBucket(Bucket):
             spent_today=self._allowance.spent,
             daily_budget=self._allowance.budget,
         )
-
-    def _bind(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop, after moving the bucket there if its last loop is
-        closed.
-        """
-        loop = running_loop()
-        if self._loop is not None and self._loop is not loop:
-            check_closed(self._loop, "TokenBucket", "bucket")
-            # The waiters ended with the last loop.
-            self._lanes = Lanes()
-            self._timer = None
-        self._loop = loop
-        return loop
 
     def _unix_time(self) -> float:
         return self._clock().timestamp()

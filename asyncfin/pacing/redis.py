@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
-from math import inf
 from typing import TYPE_CHECKING, NoReturn, cast
 from urllib.parse import quote
 
@@ -180,7 +180,6 @@ class RedisBucket(SharedBucket):
 
     def _begin(self) -> None:
         super()._begin()
-        self._retry_at = -inf
         self._retry: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -196,11 +195,19 @@ class RedisBucket(SharedBucket):
         fallback = self._fallback
         if fallback is not None:
             await self._change_fallback(fallback, change)
-        if self._is_usable():
+        loop = asyncio.get_running_loop()
+        if self._away_since is None:
             try:
                 return await self._evaluate(change)
             except BucketUnavailableError as error:
-                self._begin_outage(error)
+                if fallback is None:
+                    raise
+                if self._away_since is None:  # else another request has met it
+                    _log.warning("%s: the fallback paces for now", error)
+                    self._away_since = loop.time()
+        if self._retry is None:
+            # In the background: no request waits for it.
+            self._retry = loop.create_task(self._return_to_server())
         if fallback is None or not change.take:
             return False, None
         try:
@@ -245,45 +252,23 @@ class RedisBucket(SharedBucket):
             await cancel_and_wait([self._retry])
         await self._clients.aclose()
 
-    def _is_usable(self) -> bool:
-        """Return whether the server was there last; if not, contact it now and then."""
-        loop = asyncio.get_running_loop()
-        is_pending = self._retry is not None and not self._retry.done()
-        if (
-            self._away_since is not None
-            and loop.time() >= self._retry_at
-            and not is_pending
-        ):
-            # In the background: no request waits for it.
-            self._retry = loop.create_task(self._return_to_server())
-        return self._away_since is None
-
-    def _begin_outage(self, error: BucketUnavailableError) -> None:
-        """Let the fallback pace from now on, or raise the error."""
-        if self._fallback is None:
-            raise error
-        if self._away_since is None:
-            _log.warning("%s: the fallback paces for now", error)
-            self._away_since = asyncio.get_running_loop().time()
-            self._retry_at = self._away_since + _AWAY
-
     async def _return_to_server(self) -> None:
-        """Add what the fallback has granted today, if the server responds."""
+        """Add what the fallback has granted today, once the server responds."""
         loop = asyncio.get_running_loop()
-        self._owed.begin_day(utc_now().timestamp())
-        spent = self._owed.spent
-        try:
-            await self._evaluate(Change(spent=spent))
-        except BucketUnavailableError:
-            self._retry_at = loop.time() + _AWAY
-            return
-        self._owed.spent = max(0.0, self._owed.spent - spent)
-        _log.warning(
-            "the Redis server of %s responds again after %.1f s;"
-            " %g requests granted by the fallback were added",
-            *(self._key, loop.time() - (self._away_since or 0.0), spent),
-        )
-        self._away_since = None
+        while self._away_since is not None:
+            await asyncio.sleep(_AWAY)
+            self._owed.begin_day(utc_now().timestamp())
+            spent = self._owed.spent
+            with suppress(BucketUnavailableError):
+                await self._evaluate(Change(spent=spent))
+                self._owed.spent = max(0.0, self._owed.spent - spent)
+                _log.warning(
+                    "the Redis server of %s responds again after %.1f s;"
+                    " %g requests granted by the fallback were added",
+                    *(self._key, loop.time() - self._away_since, spent),
+                )
+                self._away_since = None
+        self._retry = None
 
     async def _evaluate(self, change: Change) -> tuple[bool, SharedState]:
         """Run the script, and return whether a request was granted, and the state."""

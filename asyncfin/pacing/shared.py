@@ -22,10 +22,10 @@ from asyncfin.clock import wall_time
 from asyncfin.errors import BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.bucket import Bucket, Lanes, Parameters, Waiter
+from asyncfin.pacing.bucket import LoopBucket, Parameters, Waiter
 from asyncfin.pacing.learned import Pace
 from asyncfin.pacing.pace import DAY, GCRA, Allowance
-from asyncfin.tasks import cancel_and_wait, check_closed, finish, running_loop
+from asyncfin.tasks import cancel_and_wait, finish
 
 # What float arithmetic loses at the size of Unix time.
 EPSILON = 1e-6
@@ -121,25 +121,20 @@ class SharedState:
 Outcome: TypeAlias = tuple[bool, SharedState | None]
 
 
-class SharedBucket(Bucket):
+class SharedBucket(LoopBucket):
     """A bucket whose state other processes share."""
 
     def __init__(self, parameters: Parameters) -> None:
-        self._parameters = parameters
+        super().__init__(parameters)
         # Without a rate each process learns for itself, behind the shared pauses.
         self._pace = Pace(None, parameters.burst) if parameters.rate is None else None
         self._closed = False
-        self._granted = 0
-        self._refused = 0
         self._warned: set[str] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._begin()
 
     def _begin(self) -> None:
-        """Forget what belongs to an earlier event loop."""
+        super()._begin()
         self._seen: SharedState | None = None  # None: this process has not read it
         self._seen_at = 0.0  # the loop time at which it was read
-        self._lanes = Lanes()
         # Serves the waiters; None while no request waits.
         self._driver: asyncio.Task[None] | None = None
         self._has_waited = False  # for the learned rate, at the head of the lanes
@@ -298,13 +293,7 @@ class SharedBucket(Bucket):
     def _bind(self) -> asyncio.AbstractEventLoop:
         if self._closed:
             raise RuntimeError(f"this {type(self).__name__} is closed")
-        loop = running_loop()
-        if loop is not self._loop:
-            if self._loop is not None:
-                check_closed(self._loop, type(self).__name__, "bucket")
-            self._loop = loop
-            self._begin()
-        return loop
+        return super()._bind()
 
     def _serve(self) -> None:
         if self._driver is None and not self._closed:

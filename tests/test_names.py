@@ -35,7 +35,7 @@ VAGUE_NAMES: dict[str, int] = {
     "plan": 106,
     "read": 52,
     "sandbox": 8,
-    "table": 90,
+    "table": 52,
     "web": 28,
     "wire": 48,
 }

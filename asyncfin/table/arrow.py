@@ -59,9 +59,9 @@ def make_table(
     metadata = {b"asyncfin": json.dumps(facts).encode()}
     if layout == "wide":
         return wide.wide_table(grids, names, metadata, labels=labels, entities=entities)
-    chosen = choose_columns(names)
-    tables = [_make_long_table(grid, chosen) for grid in grids]
-    tables = tables or [_make_schema(chosen).empty_table()]
+    chosen_columns = choose_columns(names)
+    tables = [_make_long_table(grid, chosen_columns) for grid in grids]
+    tables = tables or [_make_schema(chosen_columns).empty_table()]
     whole = pa.concat_tables(tables).unify_dictionaries()
     return whole.replace_schema_metadata(metadata)
 
@@ -171,26 +171,26 @@ class _Observations:
                 chunks[column.name].append(
                     _build_array(column.origin.read(values), column.type)
                 )
-        ordered = {}
+        columns_in_order = {}
         # The sources, which are the largest, are joined first, while there is little
         # else. Popped, so that the chunks of a column are released as soon as they are
         # joined.
         for column in reversed(columns):
-            joined = pa.chunked_array(chunks.pop(column.name), arrow_type(column.type))
-            entries = joined.unify_dictionaries().combine_chunks().take(self._order)
+            chunked = pa.chunked_array(chunks.pop(column.name), arrow_type(column.type))
+            entries = chunked.unify_dictionaries().combine_chunks().take(self._order)
             # The words of a dictionary are in the order of reading. Encoding them again
             # puts them in the order of the rows, so that equal panels are equal tables,
             # whatever the order of their pages.
             if column.type == "word":
                 entries = entries.dictionary_decode().dictionary_encode()
-            ordered[column.name] = entries
-        return ordered
+            columns_in_order[column.name] = entries
+        return columns_in_order
 
     def decoded_chunks(self, columns: list[Column]) -> Iterator[list[Any]]:
         """Yield the decoded observations, in the order of reading, `_ROWS` or a few
         more at a time.
         """
-        needed = {
+        kinds = {
             column.origin.field: column.origin.kind
             for column in columns
             if isinstance(column.origin, OfValue)
@@ -199,7 +199,7 @@ class _Observations:
         # Without such a column nothing is decompressed.
         for block, rows in self._grid.rows() if columns else ():
             entries = self._grid.store.entries(
-                block, rows, decoder(tuple(needed.items()))
+                block, rows, decoder(tuple(kinds.items()))
             )
             chunk.extend(filter(None, chain.from_iterable(entries)))
             if len(chunk) >= _ROWS:

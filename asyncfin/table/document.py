@@ -15,7 +15,9 @@ _values = ArraysDecoder(Value)
 _check_indent = checks.whole_number(1).optional()
 
 
-def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def panel_json(
+    grid: Grid, head_fields: Mapping[str, Any], tail_fields: Mapping[str, Any]
+) -> str:
     """Write a document with the series of a panel between other fields.
 
     Raises:
@@ -31,8 +33,10 @@ def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any]) 
         fields = encode({name: getattr(head, name) for name in PAGE_FIELDS})
         array = values.get(head.series_id, nothing)
         series.append(f'{fields[:-1]},"values":{array}}}')
-    joined = ",".join(series)
-    return f'{encode(before)[:-1]},"series":[{joined}],{encode(after)[1:]}'
+    series_text = ",".join(series)
+    return (
+        f'{encode(head_fields)[:-1]},"series":[{series_text}],{encode(tail_fields)[1:]}'
+    )
 
 
 def _encode_values(grid: Grid) -> dict[str, str]:
@@ -46,8 +50,8 @@ def _encode_values(grid: Grid) -> dict[str, str]:
             pick = grid.picker(places)
         entries = grid.store.entries(block, rows, _values)
         for row, values in zip(rows, entries, strict=True):
-            aligned = values if pick is None else pick([*values, None])[:-2]
-            arrays[block.series_ids[row]] = encode(aligned)
+            row_entries = values if pick is None else pick([*values, None])[:-2]
+            arrays[block.series_ids[row]] = encode(row_entries)
     return arrays
 
 

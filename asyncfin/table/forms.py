@@ -167,13 +167,13 @@ class Forms(ABC):
         from asyncfin.text import NOT_REQUESTED
 
         periods = self.periods_with_gaps
-        skipped = 0 if self._has_entities else len(ENTITY_COLUMNS)
+        skipped_columns = 0 if self._has_entities else len(ENTITY_COLUMNS)
         labels = [period.label for period in periods]
-        lines: list[list[Any]] = [[*Row.columns[skipped:], *labels]]
+        lines: list[list[Any]] = [[*Row.columns[skipped_columns:], *labels]]
         for row in rows_of(self._grids):
             if not row.values and not empty:
                 continue
-            line: list[Any] = list(row.fields.values())[skipped:]
+            line: list[Any] = list(row.fields.values())[skipped_columns:]
             for period in periods:
                 if (value := row.values.get(period)) is not None:
                     line.append(value.number)

@@ -32,17 +32,17 @@ def gap_runs(
     """
 
     def is_missing(period: Period) -> bool:
-        return period not in shown and (period in asked or period not in listed)
+        return period not in panel_periods and (period in asked or period not in listed)
 
-    shown = set(periods)
+    panel_periods = set(periods)
     runs = []
     for duration in DURATIONS:
-        alike = [
+        same_duration = [
             period
             for period in periods
             if period.duration_months == duration and period in listed
         ]
-        for earlier, later in pairwise(alike):
+        for earlier, later in pairwise(same_duration):
             ends = range(earlier.fiscal_end + duration, later.fiscal_end, duration)
             between = (Period.ending(end, duration) for end in ends)
             for is_gap, run in groupby(between, is_missing):
@@ -57,10 +57,12 @@ def describe_uneven(periods: Sequence[Period]) -> str:
     """
     spans = []
     for duration in DURATIONS:
-        alike = [period for period in periods if period.duration_months == duration]
+        same_duration = [
+            period for period in periods if period.duration_months == duration
+        ]
         spans += [
             spanned([earlier, later])
-            for earlier, later in pairwise(alike)
+            for earlier, later in pairwise(same_duration)
             if (later.fiscal_end - earlier.fiscal_end) % duration
         ]
     return f"uneven distances: {list_names(spans, _MOST_RUNS)}" if spans else ""

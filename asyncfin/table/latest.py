@@ -107,15 +107,17 @@ class Latest:
             for row in rows
             for period in row.values
         ]
-        below = [*self.notes, *describe_rows(rows)]
+        notes_below = [*self.notes, *describe_rows(rows)]
         if len(self._grids) == 1:
-            below.append(describe_contents(self._grids[0])[0])
+            notes_below.append(describe_contents(self._grids[0])[0])
         if len(lines) > most:
-            below.insert(0, f"{counted(len(lines) - most, 'more value')} not shown")
+            notes_below.insert(
+                0, f"{counted(len(lines) - most, 'more value')} not shown"
+            )
         return Parts(
             list(filter(None, [heading(self._grids), names.caption])),
             [Table(heads, lines[:most], len(heads) - 1)] if rows else [],
-            below,
+            notes_below,
         )
 
     def __str__(self) -> str:

@@ -126,19 +126,19 @@ def _note_containing_paths(grid: Grid) -> str:
     for path in paths:
         for scope in path:
             paths_with.setdefault(scope, set()).add(path)
-    contained = {}
+    path_counts = {}
     for path in paths:
         narrower = set(paths).intersection(*(paths_with[scope] for scope in path))
         if len(narrower) > 1:
-            contained[path] = len(narrower) - 1
-    if not contained:
+            path_counts[path] = len(narrower) - 1
+    if not path_counts:
         return ""
-    widest = max(contained, key=contained.__getitem__)
-    verb = "contains" if len(contained) == 1 else "contain"
+    widest = max(path_counts, key=path_counts.__getitem__)
+    verb = "contains" if len(path_counts) == 1 else "contain"
     return (
-        f"{counted(len(contained), 'scope path')} {verb} others; adding them up counts "
-        f"twice ({format_path(widest) or 'the empty path'} contains "
-        f"{contained[widest]:,})"
+        f"{counted(len(path_counts), 'scope path')} {verb} others; adding them up "
+        f"counts twice ({format_path(widest) or 'the empty path'} contains "
+        f"{path_counts[widest]:,})"
     )
 
 

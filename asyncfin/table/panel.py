@@ -383,8 +383,10 @@ class Panel(Forms):
             case _:
                 selection = Exact(periods)
         remaining = _select_periods(self.periods, selection)
-        removed = set(self._grid.periods).difference(remaining)
-        asked = tuple(period for period in self._grid.asked if period not in removed)
+        removed_periods = set(self._grid.periods).difference(remaining)
+        asked = tuple(
+            period for period in self._grid.asked if period not in removed_periods
+        )
         return evolve(self, grid=evolve(self._grid, periods=remaining, asked=asked))
 
     def drop_empty(self) -> "Panel":
@@ -404,9 +406,11 @@ class Panel(Forms):
     ) -> "Panel":
         heads = tuple(series)
         ids = {head.series_id for head in heads}
-        unlisted = tuple(series_id for series_id in self.unlisted if series_id in ids)
+        unlisted_ids = tuple(
+            series_id for series_id in self.unlisted if series_id in ids
+        )
         # The store is shared: a cut copies nothing.
-        grid = evolve(self._grid, series=heads, periods=periods, unlisted=unlisted)
+        grid = evolve(self._grid, series=heads, periods=periods, unlisted=unlisted_ids)
         return evolve(self, grid=grid)
 
     def to_numpy(self) -> "numpy.typing.NDArray[numpy.float64]":
@@ -460,7 +464,7 @@ class Panel(Forms):
             ArgumentError: `indent` is not a whole number from 1.
             MalformedAnswerError: a value breaks the spec.
         """
-        before = {
+        head_fields = {
             "entity_id": self.dataset.entity_id,
             "name": self.dataset.name,
             "dataset_id": self.dataset.dataset_id,
@@ -468,12 +472,12 @@ class Panel(Forms):
             "value_version": self.value_version,
             "periods": self._grid.periods,
         }
-        after = {
+        tail_fields = {
             "unlisted": self.unlisted,
             "anchor": self.anchor,
             "requests": self.requests,
         }
-        text = document.panel_json(self._grid, before, after)
+        text = document.panel_json(self._grid, head_fields, tail_fields)
         return document.indented(text, indent)
 
     def _write_lines_below(self) -> Sequence[str]:

@@ -17,25 +17,29 @@ def explain_cell(
     grid: Grid, all_series: Sequence[CatalogueSeries], period: Period
 ) -> str | None:
     """Explain why none of some series has a value at a period, as `Panel.why` does."""
-    observed = sorted(
-        {other for series in all_series for other in grid.observed(series.series_id)}
+    observed_periods = sorted(
+        {
+            candidate
+            for series in all_series
+            for candidate in grid.observed(series.series_id)
+        }
     )
-    if period in observed:
+    if period in observed_periods:
         return None
-    return next(_list_reasons(grid, all_series, period, observed))
+    return next(_list_reasons(grid, all_series, period, observed_periods))
 
 
 def _list_reasons(
     grid: Grid,
     all_series: Sequence[CatalogueSeries],
     period: Period,
-    observed: Sequence[Period],
+    observed_periods: Sequence[Period],
 ) -> Iterator[str]:
     """Yield all reasons that apply, in their order; at least one."""
     if all(series.series_id in grid.unlisted for series in all_series):
         yield "unlisted: the service left the series out of its responses"
     catalogue_periods = grid.catalogue.periods  # oldest first
-    ends = [other.fiscal_end for other in catalogue_periods]
+    ends = [candidate.fiscal_end for candidate in catalogue_periods]
     if not ends or not ends[0] <= period.fiscal_end <= ends[-1]:
         span_text = spanned(catalogue_periods) or "it has no periods"
         yield f"outside the catalogue's span: {span_text}"
@@ -44,24 +48,30 @@ def _list_reasons(
     if not grid.covers(period):
         yield f"not requested: the question does not include {period}"
     months = period.duration_months
-    of_duration = [other for other in observed if other.duration_months == months]
+    of_duration = [
+        candidate
+        for candidate in observed_periods
+        if candidate.duration_months == months
+    ]
     # In these the series may have values, so nothing is claimed about them.
     unknown = [
-        other
-        for other in catalogue_periods
-        if other.duration_months == months and not grid.covers(other)
+        candidate
+        for candidate in catalogue_periods
+        if candidate.duration_months == months and not grid.covers(candidate)
     ]
-    if observed and not of_duration:
-        durations = sorted({other.duration_months for other in observed})
+    if observed_periods and not of_duration:
+        durations = sorted(
+            {candidate.duration_months for candidate in observed_periods}
+        )
         *shorter, longest = durations
         names = either([*map(str, shorter), counted(longest, "month")], "and")
         limit = ", as far as the question includes them" if unknown else ""
         yield f"values for other durations only: {names}{limit}"
     if of_duration:
         first, last = of_duration[0], of_duration[-1]
-        if period < first and not any(other < first for other in unknown):
+        if period < first and not any(candidate < first for candidate in unknown):
             yield f"before the first value of the series: {first}"
-        if period > last and not any(other > last for other in unknown):
+        if period > last and not any(candidate > last for candidate in unknown):
             yield f"after the last value of the series: {last}"
     if period not in grid.populated:
         yield f"no value in any series of the panel in {period}"

@@ -101,8 +101,8 @@ class Scale:
             unit = _choose_unit(magnitudes)
         if unit is None:
             return [cls()] * len(rows)
-        least = min(chain.from_iterable(magnitudes), default=Decimal(1))
-        decimals = _SIGNIFICANT - 1 + POWERS[unit] - least.adjusted()
+        smallest = min(chain.from_iterable(magnitudes), default=Decimal(1))
+        decimals = _SIGNIFICANT - 1 + POWERS[unit] - smallest.adjusted()
         divided = cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
         scales = []
         for values, row_magnitudes in zip(rows, magnitudes, strict=True):
@@ -245,8 +245,8 @@ class Row:
         values = zip(
             self.grid.periods, self.grid.values(self.series.series_id), strict=True
         )
-        observed = [(period, value) for period, value in values if value is not None]
-        return dict(observed[-self.last :])
+        entries = [(period, value) for period, value in values if value is not None]
+        return dict(entries[-self.last :])
 
     @cached_property
     def scale(self) -> Scale:
@@ -382,9 +382,11 @@ def rows_of(
     check_unit("unit", unit)
     rows = [Row(grid, series, unit, last) for grid in grids for series in grid.series]
     if unit == "auto":
-        shared = _choose_unit(_find_magnitudes(row.values.values()) for row in rows)
+        shared_unit = _choose_unit(
+            _find_magnitudes(row.values.values()) for row in rows
+        )
         for row in rows:
-            row.requested_unit = shared
+            row.requested_unit = shared_unit
     return rows
 
 

@@ -155,12 +155,12 @@ def show(
             tables.append(_make_table(names, periods, caption))
             table_rows |= dict.fromkeys(section)
             table_periods.update(periods)
-        unrequested = []
+        unrequested_notes = []
         if any(NOT_REQUESTED in row for table in tables for row in table.rows):
-            unrequested.append(
+            unrequested_notes.append(
                 f"{NOT_REQUESTED} was not requested, so there may be a value"
             )
-        below = [
+        notes_below = [
             *_note_hidden(
                 rows,
                 candidates,
@@ -168,11 +168,11 @@ def show(
                 periods=len(table_periods),
                 all_periods=sum(map(len, groups)),
             ),
-            *unrequested,
+            *unrequested_notes,
             *describe_rows(table_rows),
             *notes(),
         ]
-        return Parts(lines, tables, below, clip=not all_series)
+        return Parts(lines, tables, notes_below, clip=not all_series)
 
     return Shown(build, columns)
 
@@ -192,10 +192,10 @@ def _find_rows(
     too.
     """
     ids_of = {grid: grid.find_observed(periods) for grid in grids}
-    observed = [row for row in rows if row.series.series_id in ids_of[row.grid]]
+    observed_rows = [row for row in rows if row.series.series_id in ids_of[row.grid]]
     if not empty:
-        return observed
-    return [*dict.fromkeys([*observed, *rows])] if len(grids) > 1 else list(rows)
+        return observed_rows
+    return [*dict.fromkeys([*observed_rows, *rows])] if len(grids) > 1 else list(rows)
 
 
 def _make_table(
@@ -212,7 +212,7 @@ def _make_table(
 def _note_hidden(
     rows: Collection[Row],
     candidates: Collection[Row],
-    shown: Collection[Row],
+    shown_rows: Collection[Row],
     *,
     periods: int,
     all_periods: int,
@@ -229,21 +229,21 @@ def _note_hidden(
         where = " in these periods"
     if empty := len(rows) - len(candidates):
         yield f"{empty:,} series without a value{where} left out"
-    if hidden := set(candidates).difference(shown):
-        entities = {row.entity_id for row in hidden}
-        entities -= {row.entity_id for row in shown}
+    if hidden_rows := set(candidates).difference(shown_rows):
+        entities = {row.entity_id for row in hidden_rows}
+        entities -= {row.entity_id for row in shown_rows}
         companies = counted(len(entities), "more company", "more companies")
         among = f", among them all of {companies}" if entities else ""
-        yield f"{len(hidden):,} more series not shown{among}"
+        yield f"{len(hidden_rows):,} more series not shown{among}"
 
 
-def _choose_rows(rows: Sequence[Row], most: int) -> list[Row]:
+def _choose_rows(rows: Sequence[Row], limit: int) -> list[Row]:
     """Return the first rows in their order, at least one of each entity as far as
     possible.
     """
     firsts = {row.entity_id: row for row in reversed(rows)}
-    chosen = set(list(dict.fromkeys([*reversed(firsts.values()), *rows]))[:most])
-    return [row for row in rows if row in chosen]
+    chosen_rows = set(list(dict.fromkeys([*reversed(firsts.values()), *rows]))[:limit])
+    return [row for row in rows if row in chosen_rows]
 
 
 def _rank(duration: int) -> tuple[int, int]:

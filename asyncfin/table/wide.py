@@ -86,22 +86,24 @@ def wide_table(
             f"two columns would have the name {name!r}: use layout='long'"
         )
     periods = _find_periods(grids)
-    chosen = [*((PERIOD,) if labels else PERIOD_FIELDS), *by_name]
+    column_names = [*((PERIOD,) if labels else PERIOD_FIELDS), *by_name]
     if columns is not None:
-        chosen = _choose_columns(columns, names)
+        column_names = _choose_columns(columns, names)
     fields, arrays = [], []
-    for name in chosen:
+    for name in column_names:
         if name in INDEX:
-            described = None
+            column_facts = None
             field = "label" if name == PERIOD else name
             array = pa.array([getattr(period, field) for period in periods])
             array = array.cast(pa.string() if name == PERIOD else pa.int32())
         else:
-            described = _describe_row(by_name[name])
+            column_facts = _describe_row(by_name[name])
             array = pa.array(_read_numbers(by_name[name], periods), pa.float64())
         arrays.append(array)
-        fields.append(pa.field(name, array.type, metadata=described))
-    schema = pa.schema(fields, metadata={**metadata, b"pandas": _set_index(chosen)})
+        fields.append(pa.field(name, array.type, metadata=column_facts))
+    schema = pa.schema(
+        fields, metadata={**metadata, b"pandas": _set_index(column_names)}
+    )
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -136,15 +138,15 @@ def _choose_columns(columns: Iterable[str], names: Mapping[Row, str]) -> list[st
         of_id = names_of.setdefault(row.series.series_id, [])
         if of_id != [row.series.series_id]:
             of_id.append(name)
-    chosen: dict[str, None] = {}
+    column_names: dict[str, None] = {}
     for name in columns:
         if name not in names_of:
             raise SelectionError(
                 f"columns must be {', '.join(INDEX)} or series of the table, not "
                 f"{name!r}"
             )
-        chosen |= dict.fromkeys(names_of[name])
-    return list(chosen)
+        column_names |= dict.fromkeys(names_of[name])
+    return list(column_names)
 
 
 def _read_numbers(row: Row, periods: Sequence[Period]) -> list[float | None]:
@@ -189,8 +191,8 @@ def check_once(grids: Iterable[Grid], *, layout: str) -> None:
         versions.setdefault(key, []).append(grid)
     # Within a version: to compare each panel with all others takes seconds for a
     # thousand.
-    for alike in versions.values():
-        for grid, other in combinations(alike, 2):
+    for same_version in versions.values():
+        for grid, other in combinations(same_version, 2):
             is_apart = set(grid.periods).isdisjoint(other.periods)
             twice = sorted(grid.by_id.keys() & other.by_id.keys())
             if twice and not (is_apart and layout == "long"):

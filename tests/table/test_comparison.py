@@ -203,21 +203,3 @@ async def test_paths_that_contain_others_are_named(paths: list[str], line: str |
     shown = (str(panel).replace("\n  ", " "), panel._repr_html_())
     for each in shown:
         assert (line in each) if line else ("adding them up" not in each)
-
-
-async def test_cut_value_has_no_row() -> None:
-    """The other panel has the year; this one had it, before it was cut."""
-    whole = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
-    other = await company("NVIDIA", {2024: 7}, (2024,))
-    nothing = evolve(whole.during("FY2025"), grid=evolve(whole._grid, periods=(FY[2023],)))
-    table = printed([nothing, other])
-    assert "Apple   " not in table
-    assert "1 series without a value left out" in table
-
-
-async def test_single_row_names_its_company() -> None:
-    """Apple has no value in these years: the one row is not taken for Apple's."""
-    apple = await company("Apple", {}, (2024, 2025))
-    nvidia = await company("Nvidia", {2024: 5, 2025: 6}, (2024, 2025))
-    (row,) = (line for line in printed([apple, nvidia]).splitlines() if line.endswith(" 6"))
-    assert row.split() == ["Nvidia", "5", "6"]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import asyncfin
 from asyncfin.model.period import Period
 from asyncfin.table.panel import Panel
 from tests.answers import ENTITY_ID, panel_of
@@ -95,10 +94,3 @@ async def test_csv_has_all_digits(number: Any, text: str) -> None:
     _, line = csv.reader(io.StringIO((await panel_of({"Sales.annual": {FY24: number}}, (FY24,))).to_csv()))
     assert line[-1] == text
     assert float(text) == float(number)
-
-
-def test_series_from_fields_of_a_page() -> None:
-    """A page does not state the description; each other field of a catalogue's series is one of a Series."""
-    fields = [name for name in asyncfin.Series.__annotations__ if not name.startswith("_")]
-    assert fields == [*(name for name in STATED if name != "description"), "periods"]
-    assert list(asyncfin.CatalogueSeries.__struct_fields__) == list(STATED)

@@ -2,12 +2,10 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import asyncfin
 from asyncfin.errors import ArgumentError, MalformedAnswerError, SelectionError
 from asyncfin.model.period import Period
 from asyncfin.table.columns import COLUMNS
@@ -73,13 +71,6 @@ def test_row_has_all_of_an_observation(panel: Panel) -> None:
         "report_duration_months": 0,
         "sources": [],
     }
-
-
-def test_documented_schema_is_the_real_one(panel: Panel) -> None:
-    """docs/schema.md lists every column of the long table with its type, in order."""
-    text = (Path(asyncfin.__file__).parents[1] / "docs" / "schema.md").read_text()
-    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `")]
-    assert [tuple(cell.strip(" `") for cell in row) for row in rows] == [(c.name, c.type) for c in COLUMNS]
 
 
 def test_the_types_are_the_documented_ones(panel: Panel) -> None:
@@ -183,14 +174,6 @@ def test_wide_has_periods_by_series(panel: Panel) -> None:
     about = table.schema.field("sales.annual").metadata
     assert about[b"series_label"] == b"Label of sales"
     assert about[b"scope_path"] == b"company=all"
-
-
-async def test_wide_rejects_names_of_period_columns() -> None:
-    """Two columns of one name would lose the values of one; the long layout keeps them."""
-    panel = await panel_of({"year": {FY23: 7}}, (FY23,))
-    with pytest.raises(SelectionError, match="two columns would have the name 'year'"):
-        panel.to_arrow("wide")
-    assert panel.to_arrow(columns=["number"]).to_pylist() == [{"number": 7}]
 
 
 async def test_index_too_large_names_its_series() -> None:

@@ -2,13 +2,8 @@
 
 from collections.abc import Sequence
 
-import pytest
-
-from asyncfin.client import Client
 from asyncfin.model.period import Period
-from asyncfin.model.select import Select
-from asyncfin.model.selection import Annual, Exact, FiscalRange, Quarterly, Resolved, Trailing
-from asyncfin.sandbox import Sandbox
+from asyncfin.model.selection import Annual, Exact, FiscalRange, Quarterly, Resolved
 from asyncfin.table.panel import Panel
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
@@ -26,22 +21,6 @@ async def at(observed: Sequence[Period], listed: Sequence[Period], asked: Resolv
     """Return a panel of one series with a value at each observed period."""
     numbers = {"sales.quarterly": {period: number for number, period in enumerate(observed, 1)}}
     return await panel_of(numbers, observed, listed=listed, asked=asked)
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        (Exact(["FY2030-Q1", "FY2024"]), of("FY2024", "FY2030-Q1")),
-        (FiscalRange("FY2024-Q1", (2024, 9)), of("FY2024-Q1", "FY2024-Q2", "FY2024-Q3")),
-        (FiscalRange(2030, 2031), ()),
-        (Trailing(6), of("FY2024-Q2", "FY2024-Q3")),
-    ],
-    ids=repr,
-)
-async def test_the_periods_of_the_question(asked: Resolved, expected: tuple[Period, ...]) -> None:
-    """Exact has all of its periods, a range and a window those of the catalogue, observed or not."""
-    observed = of("FY2024-Q3") if Q2 in expected else []
-    assert (await at(observed, QUARTERS, asked)).periods_asked == expected
 
 
 async def test_a_cut_narrows_the_periods_asked() -> None:
@@ -85,13 +64,6 @@ async def test_quarter_without_values_is_a_gap() -> None:
     assert panel.to_polars("wide").height == 12
 
 
-async def test_panel_without_gaps_has_its_periods() -> None:
-    """Nothing is said of gaps where there are none."""
-    panel = await at(QUARTERS, QUARTERS)
-    assert panel.gaps == ()
-    assert "gap" not in str(panel)
-
-
 async def test_uneven_distances_are_named() -> None:
     """A fiscal year that was shortened moves all quarters after it; the gap lies a step after the earlier."""
     moved = [*of("FY2023-Q1", "FY2023-Q2", "FY2023-Q3"), Period(2024, 2, 3), Period(2024, 3, 3)]
@@ -123,26 +95,6 @@ async def test_piece_of_stream_has_no_gaps() -> None:
     piece = stitched.stitch.panel(stitched.blocks, catalogue.series[:1], whole=False)
     assert piece.gaps == piece.notes == ()
     assert piece.periods_asked == tuple(QUARTERS)
-
-
-async def test_queries_have_their_periods() -> None:
-    """Rules and ranges as they came to in the catalogue, for a whole panel and for each piece."""
-    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        catalogue = await client.catalogue(sandbox.entities[0])
-        for asked in (Annual(last=2), Quarterly(), FiscalRange(2024, 2024), Trailing(24)):
-            panel = await client.query(catalogue, Select(metric_ids="Revenue"), asked)
-            if not isinstance(asked, Trailing):
-                resolved = catalogue.resolve(asked)
-                expected = (
-                    sorted(resolved.periods)
-                    if isinstance(resolved, Exact)
-                    else [each for each in catalogue.periods if each.year == 2024]
-                )
-                assert panel.periods_asked == tuple(expected)
-            assert set(panel.periods) <= set(panel.periods_asked)
-            async with client.stream(catalogue, Select(metric_ids="Revenue"), asked) as pieces:
-                async for piece in pieces:
-                    assert (piece.periods_asked, piece.gaps) == (panel.periods_asked, ())
 
 
 async def test_unlisted_period_makes_no_gap() -> None:

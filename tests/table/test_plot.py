@@ -10,8 +10,6 @@ from attrs import evolve
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
-from asyncfin.model.selection import Annual
-from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of
@@ -56,15 +54,6 @@ async def test_series_has_a_line_per_duration() -> None:
         "Group quarterly, 12 months": ([FY24.fiscal_end], [3.0]),
     }
     assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as first reported"
-
-
-async def test_title_has_the_common_names() -> None:
-    """What all lines share is in the title, and periods of one duration go by their labels."""
-    panel = await panel_of({"sales.annual": NUMBERS["sales.annual"]}, [FY23, FY24])
-    axes = panel.during(Annual()).plot()
-    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as first reported"
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["FY2023", "FY2024"]
-    assert axes.yaxis.get_major_formatter()(2.5e9, 0) == "2.5 B"
 
 
 def compared(*panels: Panel) -> Comparison:
@@ -155,13 +144,6 @@ async def test_a_gap_breaks_the_line() -> None:
     assert [number == number for number in numbers] == [True, True, False, True]
 
 
-async def test_yearly_periods_are_joined() -> None:
-    """Nine months of one year and of the next are neighbours, though they end twelve months apart."""
-    periods = [Period(year, 9, 9) for year in range(2021, 2025)]
-    panel = await panel_of({"a.annual": dict(zip(periods, (1, 2, 3, 4), strict=True))}, periods)
-    assert [len(ends) for ends, _ in drawn(panel.plot()).values()] == [4]
-
-
 async def test_ticks_are_at_year_ends() -> None:
     """Quarters over many years are labelled by their last one, mixed durations by the year."""
     quarters = [Period(year, month, 3) for year in range(2019, 2025) for month in (3, 6, 9, 12)]
@@ -176,7 +158,7 @@ async def test_ticks_are_at_year_ends() -> None:
 async def test_a_label_is_drawn_as_text(label: str, tmp_path: Path) -> None:
     """Dollar signs begin no formula, an underscore hides no line, and controls are escaped."""
     panel = await panel_of({"a.annual": {FY24: 1}, "b.annual": {FY24: 2}}, [FY24])
-    series = tuple(evolve_series(each, label=label + each.metric_id) for each in panel._grid.series)
+    series = tuple(msgspec.structs.replace(each, label=label + each.metric_id) for each in panel._grid.series)
     panel = evolve(panel, grid=evolve(panel._grid, series=series))
     axes = panel.plot()
     axes.figure.savefig(tmp_path / "picture.svg", format="svg")
@@ -185,25 +167,10 @@ async def test_a_label_is_drawn_as_text(label: str, tmp_path: Path) -> None:
     axes.figure.savefig(tmp_path / "picture.png")
 
 
-def evolve_series(series: CatalogueSeries, **changes: Any) -> CatalogueSeries:
-    return (
-        msgspec.structs.replace(series, **changes)
-        if isinstance(series, msgspec.Struct)
-        else evolve(series, **changes)
-    )
-
-
-async def test_too_many_lines_are_refused() -> None:
-    """The error says how to cut the panel."""
-    panel = await panel_of({f"m{at}.annual": {FY24: at} for at in range(11)}, [FY24])
-    with pytest.raises(SelectionError, match=r"at most 10 lines, .* not 11"):
-        panel.plot()
-
-
 def formatted(panel: Panel, formats: dict[str, str]) -> Panel:
     """Return the panel with other number formats, by series id."""
     series = tuple(
-        evolve_series(each, number_format=formats.get(each.series_id, each.number_format))
+        msgspec.structs.replace(each, number_format=formats.get(each.series_id, each.number_format))
         for each in panel._grid.series
     )
     return evolve(panel, grid=evolve(panel._grid, series=series))
@@ -254,26 +221,6 @@ async def test_axis_shows_the_descriptions() -> None:
     yen.plot(axes)
     units = "About sales.annual. Unit: USD.\nIn \\$ or _yen_. Unit: JPY."
     assert axes.get_ylabel() == units
-
-
-async def test_title_or_legend_shows_the_version() -> None:
-    """Of the group it has no id, and its name only where that distinguishes."""
-    original = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
-    restated = evolve(original, grid=evolve(original._grid, value_version="latest_restated"))
-    axes = restated.plot()
-    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as last restated"
-    assert axes.get_legend() is None
-    original.plot(axes)
-    title = axes.get_title(loc="left").replace("\n", " ")
-    assert title.endswith("Whole company, as last restated and as first reported")
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "as last restated",
-        "as first reported",
-    ]
-    axes.lines[0].remove()
-    axes.lines[0].remove()
-    original.plot(axes)
-    assert axes.get_legend() is None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from asyncfin.table.panel import Panel, concat
 from asyncfin.text import cell_width, table_lines
 from tests import handmade
 from tests.answers import panel_of
-from tests.demo import demo_id
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
 Q1, Q2 = Period.parse("FY2024-Q1"), Period.parse("FY2024-Q2")
@@ -182,26 +181,6 @@ def test_numpy_has_the_numbers(panel: Panel) -> None:
         panel.__array__(copy=False)
 
 
-def test_labelled_wide_frame_has_names(panel: Panel) -> None:
-    """Rows are period labels, columns what distinguishes the series; the numbers are those of the ids."""
-    pytest.importorskip("pandas")
-    wide, labelled = panel.to_pandas("wide"), panel.to_pandas("wide", labels=True)
-    assert list(labelled.index) == ["FY2023", "FY2024-Q1", "FY2024-Q2", "FY2024-H1", "FY2024"]
-    assert list(labelled.columns) == [
-        "Label of sales, Group annual",
-        "Label of costs, Group annual",
-        "Label of empty, Group annual",
-        "Label of sales, Group quarterly",
-    ]
-    assert (
-        wide.reset_index(drop=True).set_axis(labelled.columns, axis=1).equals(labelled.reset_index(drop=True))
-    )
-    some = panel.to_pandas("wide", columns=["costs.annual"], labels=True)
-    assert list(some.columns) == ["Label of costs, Group annual"]
-    one = panel.where(lambda series: series.metric_id == "costs").to_pandas("wide", labels=True)
-    assert list(one.columns) == ["Label of costs"]
-
-
 def test_concat_accepts_panels_only(panel: Panel) -> None:
     """A panel is iterable, so its series would be taken for panels."""
     pytest.importorskip("pyarrow")
@@ -215,19 +194,6 @@ def test_concat_accepts_panels_only(panel: Panel) -> None:
         concat(panel, cast("Any", panel))
 
 
-async def test_results_have_notebook_forms() -> None:
-    """Each is a table whose texts are escaped, below the lines of its `str`."""
-    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        catalogue = await client.catalogue(sandbox.entities[0])
-        plan = await client.plan(catalogue, Select(), Annual())
-        panel = await client.run(plan)
-    assert "<td>annual</td>" in catalogue._repr_html_() or ">annual</th>" in catalogue._repr_html_()
-    assert plan._repr_html_().count("<tr>") == len(plan.batches) + 1
-    series = panel[demo_id("Revenue/annual")]._repr_html_()
-    assert "<td>416,161,000,000</td>" in series
-    assert " original values" in series
-
-
 @pytest.mark.parametrize("wrong", ["costs", None])
 def test_predicate_must_be_callable(panel: Panel, wrong: Any) -> None:
     """An async function would be true of every series."""
@@ -238,14 +204,6 @@ def test_predicate_must_be_callable(panel: Panel, wrong: Any) -> None:
     for predicate in (always, wrong):
         with pytest.raises(ArgumentError, match="predicate must be a function that is not async"):
             panel.where(predicate)
-
-
-def test_series_without_label_shows_its_metric(panel: Panel) -> None:
-    """A blank name would leave its row, column or line without any."""
-    pytest.importorskip("pandas")
-    costs = relabelled(panel, costs=" ").where(lambda series: series.metric_id == "costs")
-    assert list(costs.to_pandas("wide", labels=True).columns) == ["costs"]
-    assert "\ncosts" in str(costs)
 
 
 def test_long_names_are_wrapped() -> None:

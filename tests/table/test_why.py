@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 from attrs import evolve
 
 from asyncfin.errors import SelectionError
-from asyncfin.model.catalogue import ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, Resolved
 from asyncfin.table.panel import Panel
@@ -75,25 +73,6 @@ async def test_an_unlisted_series_is_that_first() -> None:
     assert panel.why(several, "FY2022") is None
 
 
-async def test_a_scope_that_was_not_active() -> None:
-    """A part of a period is enough to be active in it."""
-    panel = await panel_with()
-    (group,) = panel.catalogue.scope_groups
-    scope = msgspec.structs.replace(
-        group.scopes[0], active_start=Period(2019, 6, 0), active_end=Period(2024, 3, 0)
-    )
-    catalogue = evolve(
-        panel.catalogue,
-        scope_groups=(ScopeGroup(scope_group_id=group.scope_group_id, name=group.name, scopes=(scope,)),),
-    )
-    panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
-    inactive = 'inactive scope: "Whole company" was active from FY2019-06 until FY2024-03'
-    assert panel.why("sales.annual", "FY2018") == inactive
-    assert panel.why("sales.annual", "FY2024-Q2") == inactive
-    assert panel.why("sales.annual", "FY2019") == "before the first value of the series: FY2020"
-    assert panel.why("sales.annual", "FY2024") == "after the last value of the series: FY2023"
-
-
 async def test_why_rejects_unknown_keys() -> None:
     """Unknown series and mistaken periods are errors, not reasons."""
     panel = await panel_with()
@@ -101,25 +80,6 @@ async def test_why_rejects_unknown_keys() -> None:
         panel.why("sale", "FY2022")
     with pytest.raises(SelectionError, match='write "FY2022"'):
         panel.why("sales.annual", "FY22")
-
-
-async def test_labels_are_found_in_periods() -> None:
-    """`in` and `index` take a period or its label, as `series[...]` does."""
-    panel = await panel_with()
-    assert "FY2023" in panel.periods
-    assert Period.parse("FY2023") in panel.periods
-    assert "FY2019" not in panel.periods
-    assert "fy2023" not in panel.periods
-    assert 2023 not in panel.periods
-    at = panel.periods.index("FY2023")
-    assert panel.periods[at] == Period.parse("FY2023")
-    assert panel.periods.index(Period.parse("FY2023")) == at
-    with pytest.raises(SelectionError, match=r"has no period FY2019; it has 6 periods, FY2020 to FY2023"):
-        panel.periods.index("FY2019")
-    with pytest.raises(SelectionError, match='write "FY2023"'):
-        panel.periods.index("FY23")
-    assert isinstance(panel.periods, tuple)
-    assert panel.periods == tuple(sorted(panel.periods))
 
 
 async def test_mistaken_key_names_a_correct_one() -> None:

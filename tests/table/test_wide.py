@@ -1,7 +1,7 @@
 """Wide tables of one and of several panels: the names of their columns, and what they refuse."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,7 +9,6 @@ import pytest
 from attrs import evolve
 
 from asyncfin.errors import SelectionError
-from asyncfin.model.catalogue import Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Annual, Exact, Resolved
 from asyncfin.table.panel import Panel, concat
@@ -149,19 +148,6 @@ def test_no_panels_are_an_empty_table() -> None:
     assert concat([], "wide").column_names == FIELDS
     assert concat([], "wide", labels=True).column_names == ["period"]
     assert concat([]).num_columns == 30
-
-
-def scoped(panel: Panel, names: Iterable[str]) -> Panel:
-    """Return the panel with a scope of each name, for its series in their order."""
-    scopes = tuple(Scope(f"s{at}", name, "", "", ()) for at, name in enumerate(names))
-    catalogue = evolve(
-        panel.catalogue, scope_groups=(ScopeGroup(scope_group_id="company", name="Company", scopes=scopes),)
-    )
-    series = tuple(
-        msgspec.structs.replace(each, scopes=(msgspec.structs.replace(each.scopes[0], scope_id=f"s{at}"),))
-        for at, each in enumerate(panel._grid.series)
-    )
-    return evolve(panel, grid=evolve(panel._grid, catalogue=catalogue, series=series))
 
 
 async def test_names_are_never_alike() -> None:

@@ -5,10 +5,10 @@ of people.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, cast
 
-from attrs import Converter, asdict, field, frozen
+from attrs import asdict, field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
@@ -54,22 +54,9 @@ def _read_bound(name: str, value: Bound | None, month: int) -> Period | None:
     return value
 
 
-def _read_start(value: Bound | None, selection: Any) -> Period | None:
+def _read_start(value: Bound | None) -> Period | None:
     period = _read_bound("start", value, 1)
-    if period is None:
-        return None
-    # Fiscal years end in month 12, so the month of the start makes no difference. The
-    # period's end month stays: it is what the stored queries of existing extractions
-    # contain.
-    if isinstance(selection, Annual) and period.duration_months <= period.end_month:
-        return Period.ending(period.fiscal_end)
-    return Period.ending(max(period.fiscal_start, _FIRST_MONTH))
-
-
-# Annotated, since pyright takes a Converter for one of Periods only.
-_as_start: Callable[[Bound | None], Period | None] = cast(
-    Any, Converter(_read_start, takes_self=True)
-)
+    return period and Period.ending(max(period.fiscal_start, _FIRST_MONTH))
 
 
 def _read_end(value: Bound | None) -> Period | None:
@@ -182,7 +169,7 @@ class Exact(_Listed):
 class _Bounded(_Listed):
     """Periods between two ends."""
 
-    start: Period | None = field(default=None, converter=_as_start)  # type: ignore[misc]
+    start: Period | None = field(default=None, converter=_read_start)
     end: Period | None = field(default=None, converter=_read_end)
 
     def __attrs_post_init__(self) -> None:

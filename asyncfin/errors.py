@@ -46,7 +46,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
@@ -62,7 +62,7 @@ from typing import (
 )
 from unicodedata import category
 
-from asyncfin.clock import utc_text
+from asyncfin.clock import later, utc_text
 
 V = TypeVar("V")
 
@@ -679,12 +679,8 @@ class AllowanceExhaustedError(RateLimitedError):
 
 def _round_up(moment: datetime) -> str:
     """Return a moment in whole seconds, not before it."""
-    # Rounded down, it would be a moment at which the request is still refused.
-    if moment.microsecond and moment < datetime.max.replace(
-        microsecond=0, tzinfo=moment.tzinfo
-    ):
-        moment += timedelta(seconds=1)
-    return utc_text(moment.replace(microsecond=0))
+    # Rounded down, it would be a moment at which the request is still rejected.
+    return utc_text(later(moment, 0.999_999).replace(microsecond=0))
 
 
 class ServerFailureError(ServiceError):

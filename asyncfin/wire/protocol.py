@@ -228,7 +228,13 @@ _BY_STATUS: Mapping[int, type[errors.ServiceError]] = {
 def failure(request: Request, response: Response) -> errors.ServiceError:
     """Return the error for a response whose status is not 2xx (spec 7)."""
     error_object = codec.decode_error(response.body)
-    error = error_object or codec.ErrorObject(message=_without_error_object(response))
+    if error_object is not None:
+        error = error_object
+    elif response.status < 400:
+        error = codec.ErrorObject(message="redirects are not followed")
+    else:
+        problem = "the response has no error object"
+        error = codec.ErrorObject(message=not_from_service(problem, response.body))
     facts: dict[str, Any] = {
         "status": response.status,
         "code": error.code,
@@ -249,13 +255,6 @@ def failure(request: Request, response: Response) -> errors.ServiceError:
             errors.ServerFailureError if response.status >= 500 else errors.ServiceError
         )
     return kind(**facts)
-
-
-def _without_error_object(response: Response) -> str:
-    """Return a message for an error response without the spec's error object."""
-    if response.status < 400:
-        return "redirects are not followed"
-    return not_from_service("the response has no error object", response.body)
 
 
 # Seconds. Allowances reset at midnight UTC (spec 8), so a longer Retry-After cannot be

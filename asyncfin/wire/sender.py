@@ -271,8 +271,10 @@ class _Sending:
         # Whether it waits for the place before its first attempt too.
         self._began_closed = not shared.breaker.is_open and patience is None
         self.attempts = 0  # how often it was sent
-        self._probes = 0  # how many of these were sent while the breaker was open
-        self._renewed = 0  # how often it was sent again with another token after a 401
+        # The attempts that count for `Retry.attempts`: neither those while the breaker
+        # was open, nor those that were made again with another token after a 401.
+        self._counted = 0
+        self._has_renewed = False
         self._elapsed = 0.0  # what `Retry.max_elapsed` bounds, in seconds
         self._sent_at = 0.0  # the loop time of the last attempt's grant
         # Seconds between the last attempt and the next, or None if its Retry-After is
@@ -286,11 +288,6 @@ class _Sending:
     def at(self) -> datetime:
         """The time now, for an error without a time."""
         return self._sender.transport.clock()
-
-    @property
-    def _counted_attempts(self) -> int:
-        """How many attempts count for `Retry.attempts`."""
-        return self.attempts - self._renewed - self._probes
 
     async def respond(self) -> Response:
         """Return the 2xx response, of the first attempt that has one."""
@@ -478,7 +475,7 @@ class _Sending:
         count.requests += 1
         count.retries += self.attempts > 0
         self.attempts += 1
-        self._probes += self._breaker.is_open
+        self._counted += not self._breaker.is_open
         sent = self._breaker.send(self, self._request)
         if self._patience is not None:
             if self._patience.sent is None:
@@ -533,13 +530,14 @@ class _Sending:
         is_rejected = isinstance(error, AuthenticationError) and error.answered
         if is_rejected and sender.tokens.renewable:
             waits = self._is_bulk and self._elapsed < retry.max_elapsed
-            if waits or not self._renewed:
-                self._renewed += 1
+            if waits or not self._has_renewed:
+                self._has_renewed = True
+                self._counted -= 1
                 self._announce_retry(error, 0.0)
                 return
 
         # 2. While the breaker is open, its waits replace those of `Retry`.
-        attempt, wait = self._counted_attempts, self._retry_wait
+        attempt, wait = self._counted, self._retry_wait
         if breaker.is_open and has_responded(error) is False:
             has_retries = self._began_closed and attempt < retry.attempts
             if (self._is_bulk or has_retries) and is_retryable(error):
@@ -574,7 +572,7 @@ class _Sending:
         bucket, retry = self._sender.bucket, self._sender.retry
         # The service's Retry-After goes before the growing wait.
         stated = None if response is None else retry_after(response)
-        wait = retry.wait(self._counted_attempts, stated, self._sender.source)
+        wait = retry.wait(self._counted, stated, self._sender.source)
         self._retry_wait = wait
         counts = self._request.counts
         try:

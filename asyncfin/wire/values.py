@@ -214,13 +214,9 @@ async def read_planned_page(
     periods = _read_periods(bytes(response.periods))
     series_ids = list(map(_series_id, response.series))
     reject_repeated("series", series_ids)
-    indices = []
-    for row, series_id in enumerate(series_ids):
-        if series_id in wanted:
-            indices.append(row)
-        else:
-            values = response.series[row].values
-            check_length(values, len(periods), row, series_id)
+    for row, series in enumerate(response.series):
+        check_length(series.values, len(periods), row, series.series_id)
+    indices = [row for row, id_ in enumerate(series_ids) if id_ in wanted]
     numbers = _read_numbers(response.series, indices, len(periods))
     # The heads are kept while the page waits to be compressed; the objects need not be.
     for series in response.series:
@@ -316,10 +312,7 @@ def _read_numbers(
     series: "Sequence[_ScannedSeries[Any]]", rows: Sequence[int], count: int
 ) -> Numbers:
     """Return the numbers of some series of a page of `count` periods."""
-    present: list[list[_Number]] = []
-    for row in rows:
-        check_length(series[row].values, count, row, series[row].series_id)
-        present.append(list(filter(None, series[row].values)))
+    present = [list(filter(None, series[row].values)) for row in rows]
     try:
         numbers = array("d", [entry.number for run in present for entry in run])
     except OverflowError:

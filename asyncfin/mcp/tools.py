@@ -266,14 +266,13 @@ class _Tools:
                 for catalogue in catalogues
             ]
             # For ten large companies it takes a moment.
-            results = await asyncio.to_thread(
-                lambda: [
+            groups = await asyncio.to_thread(
+                lambda: SearchResult.group(
                     catalogue.search(words, last_periods=periods)
                     for catalogue, periods in zip(catalogues, last_periods, strict=True)
-                ]
+                )
             )
-            groups = SearchResult.group(results)
-            rows = [_make_match(matches, catalogues) for matches in groups]
+            rows = [_make_match(matches, catalogues) for matches in groups[:_MAX_FOUND]]
             rank = groups[0][0][1].rank if groups else Rank.EXACT
             if not rows:
                 head.append("nothing matches all words")
@@ -286,11 +285,9 @@ class _Tools:
                 )
             if rows:
                 head.append("series\tlabel\tscopes\tcadence\tdescription")
-            if (more := len(rows) - _MAX_FOUND) > 0:
+            if (more := len(groups) - _MAX_FOUND) > 0:
                 notes.append(f"{more:,} more match: use more words")
-            return make_result(
-                head, rows[:_MAX_FOUND], notes, "use more words", rows_as="series"
-            )
+            return make_result(head, rows, notes, "use more words", rows_as="series")
 
         return await self._answer(ctx, find)
 

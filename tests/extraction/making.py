@@ -63,11 +63,6 @@ def make_client_of_redis() -> Client:
     return Client.from_env(bucket=bucket)
 
 
-def make_bulk_client() -> Client:
-    """A client that waits for the end of an outage."""
-    return Client.from_env(lane="bulk")
-
-
 def make_impatient_client() -> Client:
     """A client to which a pause of a second is a used-up allowance."""
     return Client.from_env(retry=Retry(max_retry_after=0.5))

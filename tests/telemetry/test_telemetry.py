@@ -17,14 +17,12 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
-from prometheus_client import REGISTRY, generate_latest
 
 from asyncfin import (
     Annual,
@@ -58,7 +56,7 @@ from asyncfin.wire.protocol import Request
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
 from tests.generate import generate
-from tests.services.raw import answer, dropping, hanging, refusal, scripted
+from tests.services.raw import answer, dropping, refusal, scripted
 
 pytestmark = pytest.mark.virtual
 
@@ -209,19 +207,6 @@ async def test_counters_equal_the_stats(recorder: Recorder) -> None:
     assert outcomes == {(429, "429"): 1, (None, "ConnectionFailedError"): 1, (200, None): 1, (404, "404"): 1}
 
 
-async def test_attempt_of_a_late_observer(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
-    """An observer added in between ignores the end of an attempt that it has not seen begin."""
-    async with sending(Recorder(), hanging(), answer()) as sender:
-        begun = asyncio.ensure_future(sender.send(READ))
-        await asyncio.sleep(1)
-        with sender.announce.also(recorder.observer):
-            begun.cancel()
-            await asyncio.wait([begun])
-            await sender.send(LIMITS)
-    assert [span.name for span in recorder.spans] == ["asyncfin limits"]
-    assert not [record for record in caplog.records if record.exc_info]
-
-
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra, the error holds the install command, to be pasted into a shell."""
     real = builtins.__import__
@@ -319,19 +304,6 @@ async def test_cached_query_is_a_span(recorder: Recorder) -> None:
         counts = [event[f"asyncfin.{name}"] for name in ("series", "requests", "cached")]
         assert counts == [7, 0, 7]
     assert len(recorder.attempts) == sent
-
-
-async def test_restart_is_counted(recorder: Recorder) -> None:
-    """The result is of the new publication."""
-    async with service(recorder) as (sandbox, client):
-        await client.catalogue(BOTH.entity_id)
-        sandbox.publish(NEW)
-        panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
-    (question,) = recorder.named("asyncfin.question")
-    assert question.attributes["asyncfin.restarts"] == 1
-    assert question.attributes["asyncfin.dataset_id"] == panel.dataset.dataset_id
-    assert question.attributes["asyncfin.series"] == len(panel)
-    assert "asyncfin.restarted" in [event.name for event in question.events]
 
 
 async def _left_early(client: Client) -> None:
@@ -535,31 +507,6 @@ async def test_gauge_of_outages(recorder: Recorder) -> None:
     for (serial, ends), value in expected.items():
         recorder.observer(outage(serial, ends=ends))
         assert shown() == value
-
-
-async def test_prometheus_has_every_instrument() -> None:
-    """Under Prometheus's names; requests by status."""
-    reader = PrometheusMetricReader()
-    bucket, cache = TokenBucket(1e6, burst=10, daily_budget=1000), MemoryCache()
-    recorder = Recorder(reader, bucket=bucket, cache=cache)
-    try:
-        faults = [Status(operation="query", nth=1, status=503)]
-        async with service(recorder, bucket=bucket, cache=cache, faults=faults) as (_, client):
-            await client.query(BOTH.entity_id, Select(), FiscalRange())
-            text = generate_latest(REGISTRY).decode()
-    finally:
-        recorder.meters.shutdown()
-    for name in (
-        "http_client_request_duration_seconds_bucket",
-        "asyncfin_received_bytes_total",
-        "asyncfin_bucket_left_today",
-        "asyncfin_cache_hits_total",
-        "asyncfin_outage",
-    ):
-        assert re.search(rf"^{name}[{{ ]", text, re.MULTILINE), (name, text)
-    found = re.search(r"^asyncfin_requests_total\{[^}]*status_code=\"503\"[^}]*\} (\S+)$", text, re.MULTILINE)
-    assert found
-    assert float(found[1]) == 1
 
 
 async def test_documents_list_every_name(tmp_path: Path) -> None:

@@ -143,16 +143,18 @@ async def cache(
 
     with prefix_errors("--cache"):
         # No account is needed: `inspect` and `clear` are about the whole folder.
-        stored = FileCache(folder)
+        file_cache = FileCache(folder)
         # A mistyped path must not look like an empty cache.
         if not has_path(folder, folder=True):
             raise UsageError(
                 f"--cache {folder}: there is no such folder; commands that read make it"
             )
-        async with aclosing(stored):
+        async with aclosing(file_cache):
             if clear:
-                await stored.clear(None if entity is None else names.entity_id(entity))
-            stats = await stored.inspect()
+                await file_cache.clear(
+                    None if entity is None else names.entity_id(entity)
+                )
+            stats = await file_cache.inspect()
     if json:
         print_json({"folder": folder, **asdict(stats)})
     else:
@@ -324,8 +326,8 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
     if extraction["running"] is None:
         state = f"unknown ({extraction['reason']})"
     elif extraction["running"]:
-        renewed = datetime.fromisoformat(extraction["renewed"])
-        age = max(0.0, (datetime.now(UTC) - renewed).total_seconds())
+        renewal = datetime.fromisoformat(extraction["renewed"])
+        age = max(0.0, (datetime.now(UTC) - renewal).total_seconds())
         state += f", locked by {holder}, began {began}, renewed {lasting(age)} ago"
     yield f"extraction {extraction['place']}: {state}"
     if extraction["unfinished"]:

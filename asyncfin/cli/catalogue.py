@@ -110,8 +110,8 @@ async def catalogue(
     elif search is not None:
         complaint = _print_matches(groups, catalogues, search, form)
     elif len(entities) == 1:
-        (whole,) = catalogues
-        _print_series(_part(whole, whole.select(select)), len(whole), form)
+        (item,) = catalogues
+        _print_series(_part(item, item.select(select)), len(item), form)
     else:
         complaint = _print_metrics(catalogues, select, form)
     check_failed(answers, len(entities), names)
@@ -146,17 +146,17 @@ def _print_publication(fields: Mapping[str, Any], form: Form) -> None:
         print_table(screen(), ("field", "value"), rows)
 
 
-def _part(whole: "Catalogue", series: Iterable["CatalogueSeries"]) -> "Catalogue":
+def _part(catalogue: "Catalogue", series: Iterable["CatalogueSeries"]) -> "Catalogue":
     """Return a catalogue with only these of its series, and the groups that have
     some.
     """
     series_ids = {item.series_id for item in series}
     groups = []
-    for group in whole.groups:
+    for group in catalogue.groups:
         part = tuple(item for item in group.series if item.series_id in series_ids)
         if part:
             groups.append(evolve(group, series=part))
-    return evolve(whole, groups=tuple(groups))
+    return evolve(catalogue, groups=tuple(groups))
 
 
 def _print_series(part: "Catalogue", total: int, form: Form) -> None:
@@ -207,9 +207,9 @@ def _print_metrics(
         _part(item, item.select(select, allow_missing=True)) for item in catalogues
     ]
     if not any(map(len, parts)) and any(map(len, catalogues)):
-        whole = next(filter(len, catalogues))
-        missing = whole.missing(select)
-        return SelectionError(whole.explain(missing), missing=missing)
+        catalogue = next(filter(len, catalogues))
+        missing = catalogue.missing(select)
+        return SelectionError(catalogue.explain(missing), missing=missing)
     if form.json:
         print_json([asdict(part, recurse=False) for part in parts])
         return None
@@ -235,8 +235,8 @@ def _print_metrics(
     ]
     console = screen()
     print_table(console, ["metric", "label", *entity_names(parts).values()], texts)
-    if (more := len(rows) - _MOST_METRICS) > 0:
-        console.print(f"and {counted(more, 'more metric')}", style="dim")
+    if (hidden_count := len(rows) - _MOST_METRICS) > 0:
+        console.print(f"and {counted(hidden_count, 'more metric')}", style="dim")
     return None
 
 
@@ -280,8 +280,10 @@ def _print_matches(
             entities = listed([names[entity_id] for entity_id in row["entity_ids"]])
         texts.append((match.series.metric_id, label, scopes, entities))
     print_table(console, ("metric", "label", "scopes", "entities"), texts)
-    if (more := len(groups) - _MOST_MATCHES) > 0:
-        console.print(f"and {more:,} more: --csv has all, with ids", style="dim")
+    if (hidden_count := len(groups) - _MOST_MATCHES) > 0:
+        console.print(
+            f"and {hidden_count:,} more: --csv has all, with ids", style="dim"
+        )
     return None
 
 

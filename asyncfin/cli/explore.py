@@ -68,14 +68,14 @@ async def explore(
         raise UsageError(
             f"--root-path must be a path such as /explore, not {root_path!r}"
         )
-    offered = names.offered(entity_ids, ids)
-    if service.base_url is not None and not offered:
+    companies_by_id = names.offered(entity_ids, ids)
+    if service.base_url is not None and not companies_by_id:
         raise UsageError(
             "no company is offered: give entity ids, such as asyncfin explore "
             "ENTITY_ID, or --ids FILE or --names FILE; without a service, the demo "
             "companies are shown"
         )
-    if offered:
+    if companies_by_id:
         service.check()
 
     import asyncio
@@ -85,8 +85,10 @@ async def explore(
     from asyncfin.web import explorer
 
     with _listen(f"--port {port}", "127.0.0.1", port) as listener:
-        async with _open_companies(service, offered, max_age) as opened:
-            client, companies = opened
+        async with _open_companies(service, companies_by_id, max_age) as (
+            client,
+            companies,
+        ):
             app = explorer(
                 client,
                 companies,
@@ -108,7 +110,7 @@ async def explore(
 
 @asynccontextmanager
 async def _open_companies(
-    service: Service, offered: Mapping[str, str], max_age: float
+    service: Service, companies_by_id: Mapping[str, str], max_age: float
 ) -> "AsyncIterator[tuple[Client, Mapping[str, str]]]":
     """Yield a client of the service and the companies offered, or of a sandbox."""
     from asyncfin import Client, MemoryCache
@@ -116,11 +118,11 @@ async def _open_companies(
     from asyncfin.sandbox import Sandbox
 
     async with aclosing(MemoryCache()) as memory:
-        if offered:
+        if companies_by_id:
             async with open_client(
                 service, max_age=max_age, otherwise=memory
             ) as client:
-                yield client, offered
+                yield client, companies_by_id
             return
         async with Sandbox.demo() as sandbox:
             address, token = sandbox.base_url, sandbox.token
@@ -187,7 +189,7 @@ async def mcp(
         http: Serve over HTTP on this address, such as 127.0.0.1:8767.
     """
     require("mcp", "mcp", "asyncfin mcp")
-    if not (offered := names.offered(entity_ids, ids)):
+    if not (companies := names.offered(entity_ids, ids)):
         raise UsageError(
             "no company is on offer: give entity ids, --ids FILE or --names FILE"
         )
@@ -205,7 +207,7 @@ async def mcp(
 
     options = {"max_age": max_age, "stale_if_error": stale_if_error}
     async with open_client(service, otherwise=MemoryCache(), **options) as client:
-        tools = server(client, offered, max_requests=max_requests)
+        tools = server(client, companies, max_requests=max_requests)
         if http is None:
             await tools.run_stdio_async()
             return

@@ -265,9 +265,9 @@ async def _handle_signals(stop: "Stop") -> AsyncIterator[None]:
     assert task is not None
     has_ended = False
 
-    def interrupt(received: signal.Signals) -> None:
+    def interrupt(signal_number: signal.Signals) -> None:
         nonlocal has_ended
-        if received == signal.SIGTERM:
+        if signal_number == signal.SIGTERM:
             stop.exit_code = Exit.TERMINATED
             print_error(
                 "asyncfin: ended by SIGTERM; the same command goes on from there"
@@ -337,7 +337,7 @@ def _show_progress(names: Names, *, quiet: bool) -> "Iterator[OnProgress | None]
         console.width = 100_000
         yield _Lines(console, names)
     else:
-        below = Text(style="dim", no_wrap=True, overflow="ellipsis")
+        footer = Text(style="dim", no_wrap=True, overflow="ellipsis")
         bar = Progress(
             TextColumn("entities"),
             MofNCompleteColumn(),
@@ -355,10 +355,10 @@ def _show_progress(names: Names, *, quiet: bool) -> "Iterator[OnProgress | None]
             if failure := _describe_failure(progress, names):
                 console.print(failure)
             bar.update(task, completed=_count_ended(progress), total=progress.entities)
-            below.plain = _describe_cost(progress).replace(", waiting:", "\nwaiting:")
+            footer.plain = _describe_cost(progress).replace(", waiting:", "\nwaiting:")
 
         with Live(
-            get_renderable=lambda: Group(bar.get_renderable(), below),
+            get_renderable=lambda: Group(bar.get_renderable(), footer),
             console=console,
             refresh_per_second=4,
             transient=True,
@@ -386,8 +386,8 @@ class _Lines:
         # several at once.
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
-            ended = _count_ended(progress)
-            self._print(f"{ended:,} of {entities}, {_describe_cost(progress)}")
+            end_count = _count_ended(progress)
+            self._print(f"{end_count:,} of {entities}, {_describe_cost(progress)}")
 
     def _print(self, line: str) -> None:
         self._console.print(f"{utc_now():%Y-%m-%dT%H:%M:%SZ} {line}")

@@ -105,8 +105,8 @@ def changes(
     contents = feed_contents(place)
     _check_names("", entity_ids, contents.names, place)
     _check_names("--metric ", metric, dict.fromkeys(contents.metrics, ""), place)
-    wanted = {"entity_id": entity_ids, "metric_id": metric, "change": change}
-    table = _filter(table, wanted)
+    entries_by_column = {"entity_id": entity_ids, "metric_id": metric, "change": change}
+    table = _filter(table, entries_by_column)
     if not _write(table, form):
         # The rows of an entity that enters the feed would hide the others, unless they
         # are asked for.
@@ -155,8 +155,8 @@ def as_of(
         for row in table.slice(0, _MOST_ROWS).to_pylist()
     ]
     entity_count = len(table.column("entity_id").unique())
-    of = counted(entity_count, "entity", "entities")
-    lines.append(f"{counted(len(table), 'row')} of {of}{_versions(table)}")
+    owners = counted(entity_count, "entity", "entities")
+    lines.append(f"{counted(len(table), 'row')} of {owners}{_versions(table)}")
     _print([*heads.values(), "value"], rows, len(table), lines)
 
 
@@ -195,13 +195,13 @@ def _check_names(
 
 
 def _filter(
-    table: "pyarrow.Table", wanted: Mapping[str, Sequence[str]]
+    table: "pyarrow.Table", entries_by_column: Mapping[str, Sequence[str]]
 ) -> "pyarrow.Table":
     """Return the rows with one of the entries in each column that has entries."""
     import pyarrow
     from pyarrow.compute import is_in
 
-    for name, entries in wanted.items():
+    for name, entries in entries_by_column.items():
         if entries:
             column, values = table.column(name).cast("string"), pyarrow.array(entries)
             table = table.filter(is_in(column, value_set=values))
@@ -237,7 +237,7 @@ def _print_changes(
     rows.sort(key=lambda row: row["known_from"], reverse=True)
     heads, cells = _heads(table), []
     for row in rows[:_MOST_ROWS]:
-        after = row["text"] or _number(row["number"])
+        text = row["text"] or _number(row["number"])
         cells.append(
             [
                 f"{run_time(row['run']):%Y-%m-%d}",
@@ -245,7 +245,7 @@ def _print_changes(
                 row["change"],
                 *(row[name] or "" for name in heads),
                 row["before_text"] or _number(row["before"]),
-                "" if row["change"] == "vanished" else after,
+                "" if row["change"] == "vanished" else text,
                 _percent(row),
             ]
         )
@@ -261,24 +261,24 @@ def _split_entries(
     """
     from asyncfin.extraction.feed import run_time
 
-    changed, counts = [], dict[str, Counter[str]]()
+    change_rows, counts = [], dict[str, Counter[str]]()
     for row in rows:
         if contents.entered[row["entity_id"]] == row["run"]:
             counts.setdefault(row["run"], Counter())[row["entity_id"]] += 1
         else:
-            changed.append(row)
+            change_rows.append(row)
     lines = []
     for run, by_entity in counts.items():
-        first, *others = by_entity
+        first, *further = by_entity
         entities = contents.names[first]
-        if others:
+        if further:
             entities = counted(len(by_entity), "entity", "entities")
         verb = "began the feed" if run == contents.runs[0] else "entered it"
         lines.append(
             f"{counted(by_entity.total(), 'row')} of {entities} {verb} on "
             f"{run_time(run):%Y-%m-%d}"
         )
-    return changed, lines
+    return change_rows, lines
 
 
 def _percent(row: Mapping[str, Any]) -> str:
@@ -302,8 +302,8 @@ def _describe_unknown(table: "pyarrow.Table", entity_ids: Sequence[str]) -> list
     for entry in entries[:_MOST_NAMED]:
         name, since = entry["entity_name"] or entry["entity_id"], entry["kept_from"]
         lines.append(f"{name}: kept from {since[:10]} on; nothing earlier is known")
-    if (more := len(entries) - _MOST_NAMED) > 0:
-        lines.append(f"and {counted(more, 'more entity', 'more entities')}")
+    if (hidden_count := len(entries) - _MOST_NAMED) > 0:
+        lines.append(f"and {counted(hidden_count, 'more entity', 'more entities')}")
     return lines
 
 

@@ -221,10 +221,10 @@ def _parse_bound(option: str, text: str | None, month: int) -> "Period | None":
         try:
             return Period.parse(text)
         except SelectionError as error:
-            intended = error.instead
+            proposal = error.instead
         if match := re.fullmatch(r"(\d{4})|(?:FY)?(\d{4})-(\d\d)", text, re.ASCII):
             return Period(int(match[1] or match[2]), int(match[3] or month), 0)
-    advice = f'; write "{intended}"' if intended else ""
+    advice = f'; write "{proposal}"' if proposal else ""
     # Strict, since a typing error must not become another year or period.
     raise UsageError(
         f"{option} must be a year, a month such as FY2024-03, or a period such as "

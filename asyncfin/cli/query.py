@@ -187,15 +187,15 @@ def _print_result(
     elif form.plot is not None:
         _draw(result, form.plot)
     else:
-        shown = result.show(
+        layout = result.show(
             form.unit,
             max(_LEAST_WIDTH, screen().width),
             all_series=True,
             all_periods=not latest,
             empty=form.all,
         )
-        notes = map(_write_options, shown.notes)
-        _print_shown(shown, [*notes, counted(result.requests, "request")])
+        notes = map(_write_options, layout.notes)
+        _print_shown(layout, [*notes, counted(result.requests, "request")])
 
 
 def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> None:
@@ -215,8 +215,8 @@ def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> 
     ]
     notes += [*result.notes, counted(result.requests, "request")]
     width = max(_LEAST_WIDTH, screen().width)
-    shown = latest.show(form.unit, width, most=_ALL)
-    _print_shown(shown, [*shown.notes, *notes])
+    layout = latest.show(form.unit, width, most=_ALL)
+    _print_shown(layout, [*layout.notes, *notes])
 
 
 def _write_options(note: str) -> str:
@@ -232,9 +232,9 @@ def _print_shown(shown: "Shown", notes: Sequence[str]) -> None:
     from asyncfin.cli.terminal import print_lines, screen
 
     console = screen()
-    title, *above = shown.heading.splitlines()
+    title, *subtitles = shown.heading.splitlines()
     console.print(title, style="bold")
-    console.print("\n".join([*above, ""]))
+    console.print("\n".join([*subtitles, ""]))
     for table in shown.tables:
         print_lines(console, table.split("\n"))
         console.print()

@@ -139,11 +139,11 @@ async def _serve(service: Any) -> None:
             lines.append("Clients need --allow-http or allow_http=True.")
         console.print("\n".join([*lines, "Ctrl-C ends it."]), style="dim")
         # Ctrl-C cancels the task; what a container gets is a termination signal.
-        ended = asyncio.Event()
+        end = asyncio.Event()
         with suppress(NotImplementedError):  # on Windows
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
         with suppress(asyncio.CancelledError):
-            await ended.wait()
+            await end.wait()
         console.print("\nThe sandbox has ended.", style="dim")
 
 
@@ -158,10 +158,10 @@ async def _show_demo() -> None:
     select = Select(metric_ids=_METRICS, basis="consolidated", cadence="annual")
     # Over HTTP and not from the files: the demo is to show what a user's own program
     # does.
-    with show_progress("Reading from the sandbox") as shown:
+    with show_progress("Reading from the sandbox") as progress:
         async with Sandbox.demo() as service:
             address = service.base_url
-            async with Client(address, service.token, observers=[shown]) as client:
+            async with Client(address, service.token, observers=[progress]) as client:
                 catalogues = [
                     await client.catalogue(entity_id) for entity_id in service.entities
                 ]
@@ -172,7 +172,7 @@ async def _show_demo() -> None:
     series = counted(len(plan.series), "series", "series")
     requests = ", ".join(f"{cost.requests} {operation}" for operation, cost in costs)
     print(  # noqa: T201
-        f"\nAll of it came over HTTP, in {counted(shown.requests, 'request')}: "
+        f"\nAll of it came over HTTP, in {counted(progress.requests, 'request')}: "
         f"{requests}.\nThe question means {series} and was planned into "
         f"{counted(plan.requests, 'request')}.\n{_NEXT}"
     )

@@ -184,9 +184,9 @@ async def connect(
     """Open a client that shows progress under a title, and whose errors carry the names
     of entities.
     """
-    with show_progress(title) as shown, names.annotate() if names else nullcontext():
-        async with open_client(service, observers=[shown]) as client:
-            yield client, shown
+    with show_progress(title) as progress, names.annotate() if names else nullcontext():
+        async with open_client(service, observers=[progress]) as client:
+            yield client, progress
 
 
 @define

@@ -109,8 +109,8 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value of the model, or plain data, as one JSON document."""
-    encoded = msgspec.json.encode(value, enc_hook=dict)
-    print_text(msgspec.json.format(encoded, indent=2).decode())
+    content = msgspec.json.encode(value, enc_hook=dict)
+    print_text(msgspec.json.format(content, indent=2).decode())
 
 
 def print_text(document: str) -> None:

@@ -150,12 +150,12 @@ def make_result(
     room -= sum(sizes[:count])
     lines = notes[:count]
     if count < len(notes):
-        more = counted(len(notes) - count, "more note")
-        lines.append(f"at least {more}: name fewer companies or series")
+        note_count = counted(len(notes) - count, "more note")
+        lines.append(f"at least {note_count}: name fewer companies or series")
     shown = rows[: _count_fitting([row.size for row in rows], room)]
     if len(shown) < len(rows):
-        omitted = f"{len(rows) - len(shown):,} of {len(rows):,} lines"
-        lines.insert(0, f"[{omitted} are omitted: {advice}]")
+        omission = f"{len(rows) - len(shown):,} of {len(rows):,} lines"
+        lines.insert(0, f"[{omission} are omitted: {advice}]")
     if rows_as:
         structured[rows_as] = [row.fields for row in shown]
     row_lines = [line for row in shown for line in row.lines]

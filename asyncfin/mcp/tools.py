@@ -232,11 +232,11 @@ class _Tools:
         """List the companies on offer: an id and, if it is known, a name per line.
         Spends no request.
         """
-        needed = words.casefold().split()
+        terms = words.casefold().split()
         rows = []
         for entity_id in self._names:
             name = self._name(entity_id)
-            if all(word in f"{entity_id}\t{name}".casefold() for word in needed):
+            if all(word in f"{entity_id}\t{name}".casefold() for word in terms):
                 rows.append(Row((entity_id, name), {"id": entity_id, "name": name}))
         head = ["companies (id, name)"]
         return make_result(head, rows, [], "give words of a name", rows_as="companies")
@@ -285,8 +285,8 @@ class _Tools:
                 )
             if rows:
                 head.append("series\tlabel\tscopes\tcadence\tdescription")
-            if (more := len(groups) - _MAX_FOUND) > 0:
-                notes.append(f"{more:,} more match: use more words")
+            if (hidden_count := len(groups) - _MAX_FOUND) > 0:
+                notes.append(f"{hidden_count:,} more match: use more words")
             return make_result(head, rows, notes, "use more words", rows_as="series")
 
         return await self._answer(ctx, find)
@@ -462,11 +462,11 @@ class _Tools:
             SelectionError: that would spend more requests than the call may send.
             AsyncfinError: no company could be read.
         """
-        needed = sum(plan.requests for plan in plans if plan)
-        if needed > call.limit - call.spent:
+        request_count = sum(plan.requests for plan in plans if plan)
+        if request_count > call.limit - call.spent:
             problem = (
-                f"this would spend {counted(needed, 'request')}; a call may spend "
-                f"{call.limit}: name fewer companies or series"
+                f"this would spend {counted(request_count, 'request')}; a call may "
+                f"spend {call.limit}: name fewer companies or series"
             )
             if call.spent:
                 problem += ", or call again: the catalogues are cached"
@@ -528,9 +528,9 @@ class _Tools:
 def _make_values(parts: Sequence[Part], notes: list[str]) -> list[Row]:
     """Make the rows of companies, and add notes about them."""
     notes += note_differences(parts)
-    about = (note for part in parts for note in make_notes(part))
+    company_notes = (note for part in parts for note in make_notes(part))
     # Only slightly more notes than are shown: for thousands of rows it takes seconds.
-    notes += islice(about, MAX_NOTES + 1)
+    notes += islice(company_notes, MAX_NOTES + 1)
     return [row for part in parts for row in make_rows(part)]
 
 

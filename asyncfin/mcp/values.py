@@ -67,8 +67,8 @@ def find_items(
         if paths:
             items.update(((name, path), None) for path in paths[:MAX_PATHS])
             if len(paths) > MAX_PATHS:
-                more = counted(len(paths) - MAX_PATHS, "more scope path")
-                notes.append(f"{name}: {more}: find_series names them")
+                hidden_count = counted(len(paths) - MAX_PATHS, "more scope path")
+                notes.append(f"{name}: {hidden_count}: find_series names them")
             continue
         metric_id, _, text = name.rpartition(_AT)
         path = parse_path(text) if metric_id else ()
@@ -84,8 +84,8 @@ def _find_paths(metric_id: str, catalogues: Iterable[Catalogue]) -> list[ScopePa
         for catalogue in catalogues
         for entry in catalogue.by_metric.get(metric_id, ())
     ]
-    whole = [entry for entry in series if entry.basis.casefold() == "consolidated"]
-    return list(dict.fromkeys(entry.scopes for entry in whole or series))
+    totals = [entry for entry in series if entry.basis.casefold() == "consolidated"]
+    return list(dict.fromkeys(entry.scopes for entry in totals or series))
 
 
 def _reject_series(
@@ -194,9 +194,9 @@ class Part:
         """
         for item in self.items:
             series = _matching(self.catalogue, item)
-            filled = [entry for entry in series if self._has_value(entry)]
-            for entry in filled or series[:1]:
-                group = entry.reporting_group_id if len(filled) > 1 else ""
+            with_values = [entry for entry in series if self._has_value(entry)]
+            for entry in with_values or series[:1]:
+                group = entry.reporting_group_id if len(with_values) > 1 else ""
                 yield item, entry, group
             if not series:
                 yield item, None, ""
@@ -217,8 +217,8 @@ class Part:
 def make_rows(part: Part) -> Iterator[Row]:
     """Make the rows of a company, with its name and fiscal labels before the first."""
     catalogue, labels = part.catalogue, [period.label for period in part.periods]
-    published = f"publication of {catalogue.created_timestamp:%Y-%m-%d}"
-    title = f"{part.name} ({catalogue.entity_id}), {published}"
+    date = f"publication of {catalogue.created_timestamp:%Y-%m-%d}"
+    title = f"{part.name} ({catalogue.entity_id}), {date}"
     if not labels:
         title += ", has none of these periods"
     head: tuple[str, ...] = (

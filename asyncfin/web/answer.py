@@ -88,9 +88,9 @@ class Answer:
             if chart.hidden:
                 lines = counted(chart.hidden, "more line is", "more lines are")
                 notes.append(f"{chart.title}: {lines} not drawn.")
-        if hidden := charts[MAX_CHARTS:]:
-            titles = listed([chart.title for chart in hidden], 5)
-            words = counted(len(hidden), "more chart is", "more charts are")
+        if hidden_charts := charts[MAX_CHARTS:]:
+            titles = listed([chart.title for chart in hidden_charts], 5)
+            words = counted(len(hidden_charts), "more chart is", "more charts are")
             notes.append(f"{words} not drawn: {titles}.")
         if count := len(every_period) - len(periods):
             words = counted(count, "earlier period is", "earlier periods are")
@@ -160,13 +160,13 @@ def _list_lines(panels: Sequence[Panel], unit: Unit | None) -> Iterator[list[Any
             fields = list(row.fields.values())
             for period in periods:
                 value, text = row.values.get(period), row.cell(period)
-                number = shown = None
+                number = number_text = None
                 if value is not None:
-                    number, shown = value.number, row.scale.number(value)
+                    number, number_text = value.number, row.scale.number(value)
                 elif text == GAP:
                     text = ""
                 unit_text = row.unit or ""
-                yield [*fields, period.label, number, unit_text, shown, text]
+                yield [*fields, period.label, number, unit_text, number_text, text]
 
 
 def _note_panels(panels: Sequence[Panel], periods: Sequence[Any]) -> Iterator[str]:

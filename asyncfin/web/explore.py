@@ -452,13 +452,13 @@ class _Pages:
                 spend.
         """
         catalogues = await self._read_cached_catalogues(question, _ANY_AGE)
-        shown = set(form.get("publication", ()))
+        publications = set(form.get("publication", ()))
         catalogues = [
             catalogue
             for catalogue in catalogues
-            if f"{catalogue.entity_id} {catalogue.dataset_id}" in shown
+            if f"{catalogue.entity_id} {catalogue.dataset_id}" in publications
         ]
-        if catalogues and len(catalogues) == len(shown):
+        if catalogues and len(catalogues) == len(publications):
             plans = await self._plan(question, catalogues)
             if not _sum_cost(plans)["requests"]:
                 return await self._read_values(question, catalogues, plans)

@@ -258,10 +258,10 @@ def find_series(catalogue: Catalogue, text: str) -> CatalogueSeries | None:
     if text in catalogue:
         return catalogue[text]
     parts = [unquote(part) for part in text.split("/")]
-    same = _list_same(catalogue, parts) if len(parts) in (3, 4) else []
-    if len(same) > 1:
-        same = [series for series in same if series.series_id in parts[3:]]
-    return same[0] if same else None
+    namesakes = _list_same(catalogue, parts) if len(parts) in (3, 4) else []
+    if len(namesakes) > 1:
+        namesakes = [series for series in namesakes if series.series_id in parts[3:]]
+    return namesakes[0] if namesakes else None
 
 
 def _list_same(catalogue: Catalogue, parts: Sequence[str]) -> list[CatalogueSeries]:

@@ -81,28 +81,28 @@ async def reply(
     checks.seconds_or_none("max_age", max_age)
     media_type = choose_format(accept)
     if media_type is None:
-        offered = f"{JSON}\n{CSV}\n{ARROW}\n"
+        formats = f"{JSON}\n{CSV}\n{ARROW}\n"
         headers = {"Content-Type": "text/plain; charset=utf-8", "Vary": "Accept"}
-        return Reply(406, headers, offered.encode())
-    built = panel._replies.get(media_type)
-    if built is None:
-        built = panel._replies.setdefault(media_type, _Built(panel, media_type))
+        return Reply(406, headers, formats.encode())
+    response = panel._replies.get(media_type)
+    if response is None:
+        response = panel._replies.setdefault(media_type, _Built(panel, media_type))
     headers = {
-        "ETag": built.tag,
-        "Last-Modified": built.last_modified,
+        "ETag": response.tag,
+        "Last-Modified": response.last_modified,
         "Cache-Control": _cache_control(panel, max_age),
         "Vary": "Accept",
     }
-    if if_none_match is not None and is_match(if_none_match, built.tag):
+    if if_none_match is not None and is_match(if_none_match, response.tag):
         return Reply(304, headers, b"")
-    body = built.body
+    body = response.body
     if body is None:
         if panel.value_count * _VALUE_BYTES[media_type] > _BUILT_INLINE:
             body = await anyio.to_thread.run_sync(_build, panel, media_type)
         else:
             body = _build(panel, media_type)
         if len(body) <= _STORED_BYTES:
-            built.body = body
+            response.body = body
     content_type = media_type if media_type != CSV else f"{CSV}; charset=utf-8"
     return Reply(200, {"Content-Type": content_type, **headers}, body)
 

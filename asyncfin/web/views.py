@@ -129,8 +129,8 @@ def find_differing(entries: Sequence[Entry]) -> list[int]:
     The series id is one of them only if the others do not suffice.
     """
     columns = list(zip(*(entry.names for entry in entries), strict=True))
-    *others, last = range(len(columns))
-    differing = [index for index in others if len(set(columns[index])) > 1]
+    *positions, last = range(len(columns))
+    differing = [index for index in positions if len(set(columns[index])) > 1]
     texts = {tuple(entry.names[index] for index in differing) for entry in entries}
     return differing if len(texts) == len(entries) else [*differing, last]
 
@@ -227,8 +227,8 @@ def list_lines(group: Group) -> list[Line]:
 
 def find_empty(group: Group, lines: Sequence[Line]) -> list[Entry]:
     """The entries of a group without a line."""
-    drawn = {line.entry for line in lines}
-    return [entry for entry in group if entry not in drawn]
+    entries_with_lines = {line.entry for line in lines}
+    return [entry for entry in group if entry not in entries_with_lines]
 
 
 def _make_chart(
@@ -292,9 +292,9 @@ def _name_entries(entries: Sequence[Entry]) -> dict[Entry, str]:
 def _name_line(line: Line, lines: Sequence[Line], names: Mapping[Entry, str]) -> str:
     """Name a line by its entry, and by its duration if there are two."""
     name = names[line.entry]
-    if len({other.months for other in lines}) > 1:
+    if len({member.months for member in lines}) > 1:
         months = counted(line.months, "month")
-        is_only_entry = len({other.entry for other in lines}) == 1
+        is_only_entry = len({member.entry for member in lines}) == 1
         name = months if is_only_entry else f"{name} / {months}"
     return name + line.entry.row.scale.suffix
 
@@ -332,20 +332,20 @@ def _make_titles(entries: Sequence[Entry]) -> tuple[str, str]:
         list(dict.fromkeys(names))
         for names in zip(*(entry.names for entry in entries), strict=True)
     )
-    shared = [scopes, versions]
+    columns = [scopes, versions]
     title = labels[0]
     if len(labels) == 1:
-        shared.insert(0, companies)
+        columns.insert(0, companies)
     elif len({entry.row.series.metric_id for entry in entries}) > 1:
         title = companies[0] if len(companies) == 1 else "Values"
-    words = [names[0] for names in shared if len(names) == 1]
+    words = [names[0] for names in columns if len(names) == 1]
     descriptions = list(dict.fromkeys(entry.description for entry in entries))
     if len(descriptions) == 1:
         words += descriptions
     else:
         texts = [text for text in descriptions if text][:2]
-        quoted = ", ".join(f"\u201c{text}\u201d" for text in texts)
-        words.append(f"different descriptions: {quoted}")
+        quotes = ", ".join(f"\u201c{text}\u201d" for text in texts)
+        words.append(f"different descriptions: {quotes}")
     return title, " \u00b7 ".join(filter(None, words))
 
 

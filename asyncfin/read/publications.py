@@ -8,7 +8,8 @@ with it is refused with `dataset_changed`, and the catalogue is read again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable
 from datetime import datetime
 from enum import Enum, auto
 from weakref import WeakValueDictionary
@@ -18,9 +19,6 @@ from attrs import field, frozen
 from asyncfin.cache.base import Cache, Partition
 from asyncfin.cache.entries import LeastRecentlyUsed
 from asyncfin.model.catalogue import Catalogue, is_same_publication
-from asyncfin.model.period import Period
-from asyncfin.model.selection import Exact, FiscalRange, Resolved
-from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import SingleFlight
@@ -34,21 +32,6 @@ MAX_PANELS = 16
 _PLANNED_SERIES = 2
 
 
-def _covers_all(selection: Resolved, periods: Sequence[Period]) -> bool:
-    """Return whether a selection contains all of a catalogue's periods, which are
-    ordered oldest first.
-    """
-    match selection:
-        case Exact(periods=exact):
-            return set(periods) <= set(exact)
-        case FiscalRange(start=Period() as start, end=Period() as end):
-            return not periods or (
-                start.fiscal_end <= periods[0].fiscal_end
-                and periods[-1].fiscal_end <= end.fiscal_end
-            )
-    return False  # the service decides where a trailing window ends
-
-
 @frozen(eq=False)
 class Publication:
     """A publication, and what its responses have shown: in each value version, since it
@@ -56,10 +39,12 @@ class Publication:
     """
 
     catalogue: Catalogue
-    # A byte for each series of the catalogue: whether a response over all of its
-    # periods has listed it.
-    _listed: dict[str, bytearray] = field(factory=dict)
-    _unlisted: dict[str, set[str]] = field(factory=dict)
+    # The ids of the series that a response over all periods has listed, by value
+    # version.
+    listed: defaultdict[str, set[str]] = field(factory=lambda: defaultdict(set))
+    # Those that two responses have left out, the second one over all periods, and that
+    # none has listed since.
+    unlisted: defaultdict[str, set[str]] = field(factory=lambda: defaultdict(set))
     # The plans last made, by the key of their question.
     plans: LeastRecentlyUsed[Hashable, Plan] = field()
     # The panels last returned without a request, by their question.
@@ -70,43 +55,9 @@ class Publication:
     lock: asyncio.Lock = field(factory=asyncio.Lock)
 
     @plans.default
-    def _no_plans(self) -> LeastRecentlyUsed[Hashable, Plan]:
+    def _make_plans(self) -> LeastRecentlyUsed[Hashable, Plan]:
         most = _PLANNED_SERIES * len(self.catalogue)
         return LeastRecentlyUsed(most, lambda plan: len(plan.series))
-
-    def unlisted(self, value_version: str) -> set[str]:
-        """Return the ids of the series that no response lists, to add to.
-
-        Two responses have left them out, the second one over all periods, and none has
-        listed them since.
-        """
-        return self._unlisted.setdefault(value_version, set())
-
-    def has_listed(self, value_version: str, series: CatalogueSeries) -> bool:
-        """Return whether a response over all periods of the publication has listed a
-        series.
-        """
-        listed = self._listed.get(value_version)
-        return listed is not None and bool(
-            listed[self.catalogue.places[series.series_id]]
-        )
-
-    def record_listed(
-        self, value_version: str, places: Sequence[int], periods: Resolved
-    ) -> None:
-        """Record which series a response over these periods has listed, by their places
-        in the catalogue.
-        """
-        if unlisted := self._unlisted.get(value_version):
-            unlisted.difference_update(
-                self.catalogue.series[place].series_id for place in places
-            )
-        if _covers_all(periods, self.catalogue.periods):
-            listed = self._listed.setdefault(
-                value_version, bytearray(len(self.catalogue))
-            )
-            for place in places:
-                listed[place] = True
 
 
 class Standing(Enum):

@@ -14,7 +14,13 @@ from collections.abc import (
     Hashable,
     Sequence,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import (
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from contextvars import copy_context
 from functools import partial
 
@@ -175,7 +181,7 @@ async def _plan_missing(read: Read, current: Plan, blocks: tuple[Block, ...]) ->
     """
     cached: set[str] = set().union(*(block.series_ids for block in blocks))
     publication = read.publications.of(current.catalogue)
-    unlisted = publication.unlisted(current.question.value_version)
+    unlisted = publication.unlisted[current.question.value_version]
     missing = {series.series_id for series in current.series} - cached - unlisted
     make = partial(for_cache, current, cached, unlisted, fill=read.fills_cache)
     # Filling a single batch looks at the whole catalogue.
@@ -294,19 +300,18 @@ async def _send_batches(
     count as held until then, so a stream, which bounds what it holds, must not
     prefetch.
     """
-    writer = None
-    dataset_id = stitch.plan.catalogue.dataset_id
-    async with AsyncExitStack() as opened:
-        if batches and read.cache is not None and read.fills_cache:
-            version = stitch.plan.question.value_version
-            put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
-            writer = await opened.enter_async_context(CacheWriter(put))
-        jobs = [
-            partial(read_batch, read, stitch, batch, writer, prefetch=prefetch)
-            for batch in batches
-        ]
-        async with merged(jobs, read.publications.limit) as pages:
-            yield pages
+    writer: CacheWriter | None = None
+    if batches and read.cache is not None and read.fills_cache:
+        dataset_id = stitch.plan.catalogue.dataset_id
+        version = stitch.plan.question.value_version
+        put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
+        writer = CacheWriter(put)
+    jobs = [
+        partial(read_batch, read, stitch, batch, writer, prefetch=prefetch)
+        for batch in batches
+    ]
+    async with writer or nullcontext(), merged(jobs, read.publications.limit) as pages:
+        yield pages
 
 
 async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
@@ -321,21 +326,18 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     current, blocks = stitch.plan, list[Block]()
     if current.periods is None or not stitch.missing:
         return blocks
-    every_period, version = (
-        current.catalogue.resolve(FiscalRange()),
-        current.question.value_version,
-    )
+    version = current.question.value_version
+    every_period = current.catalogue.resolve(FiscalRange())
     while missing := stitch.missing:
         batches = batches_of(current.catalogue, missing, every_period, version)
         async with _send_batches(read, stitch, batches) as pages:
-            received = [block async for block in pages]
-        if not received:
+            round_blocks = [block async for block in pages]
+        if not round_blocks:
             break
-        blocks += received
-    has_listed = stitch.publication.has_listed
-    lost = [
-        series.series_id for series in stitch.missing if has_listed(version, series)
-    ]
+        blocks += round_blocks
+    missing_ids = [series.series_id for series in stitch.missing]
+    listed_ids = stitch.publication.listed[version]
+    lost = [series_id for series_id in missing_ids if series_id in listed_ids]
     if lost:
         raise IncompleteResultError(
             f"{len(lost)} of the {len(current.series)} planned series are missing: "
@@ -345,7 +347,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
             entity_id=read.entity_id,
             at=read.received_at,
         )
-    stitch.unlisted.update(series.series_id for series in stitch.missing)
+    stitch.unlisted.update(missing_ids)
     return blocks
 
 
@@ -381,7 +383,6 @@ async def read_pieces(read: Read, begin: Plan | None) -> AsyncGenerator[Panel, N
             ):
                 async for panel in panels:
                     # From here on the consumer has values of this publication.
-                    read.is_committed = True
                     read.add(panel)
                     yield panel
             return

@@ -104,8 +104,7 @@ class Read:
         self.received_at: datetime | None = None  # of the last page, aware UTC
         # What has failed it, if it is one of several.
         self.error: AsyncfinError | None = None
-        self.is_committed = False  # whether the caller has a part of the result
-        # Of a new publication, for the next attempt.
+        # What the metadata named instead, for the next attempt.
         self.successor: Dataset | None = None
         # Held by the batch that tries a range for exact periods.
         self.trial = asyncio.Lock()
@@ -188,7 +187,9 @@ class Read:
         """Wait for the next attempt after a change, or raise it if no attempt is
         left.
         """
-        if self.is_pinned or self.is_committed or self.restarts == MAX_RESTARTS:
+        # After a part of the result no other publication will do.
+        has_result = self._dataset_id is not None
+        if self.is_pinned or has_result or self.restarts == MAX_RESTARTS:
             raise change
         self.restarts += 1
         # Later than any record that was made before.
@@ -201,9 +202,6 @@ class Read:
             for dataset_id, sent in self._confirmed.items()
             if sent >= self._changed
         }
-        self._series = self.cached = 0
-        self._periods.clear()
-        self._dataset_id = None
         self.publications.sender.announce(
             Restarted(self.operation, self.entity_id, self.restarts)
         )

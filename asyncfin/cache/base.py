@@ -115,6 +115,7 @@ class Cache:
         self._store = store
         self._place = place
         self._ttl = ttl
+        self._secret = secrets.token_bytes(32)
         self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
         self._hits = self._misses = self._broken = 0
         # Observations that could not be stored, and apply in this process.
@@ -135,9 +136,16 @@ class Cache:
         raise NotImplementedError
 
     def _partition(
-        self, digest: bytes, account: Callable[[], bytes] | None = None
+        self, key: bytes, derive: Callable[[], bytes] | None = None
     ) -> Partition:
-        return self._partitions.setdefault(digest, Partition(self, digest, account))
+        """Return the partition of an account's key; in the store it goes by the key
+        that `derive` returns, if that is another one.
+        """
+        # Keyed by what only this process knows: the digest reveals nothing where it is
+        # printed.
+        digest = blake2b(key, key=self._secret).digest()
+        partition = Partition(self, digest, derive or (lambda: key))
+        return self._partitions.setdefault(digest, partition)
 
     def stats(self) -> CacheStats:
         """Return what this process has in memory and has done."""
@@ -260,7 +268,7 @@ class Partition:
     """
 
     def __init__(
-        self, cache: Cache, digest: bytes, derive: Callable[[], bytes] | None = None
+        self, cache: Cache, digest: bytes, derive: Callable[[], bytes] | None
     ) -> None:
         self._cache = cache
         self._memory = cache._memory

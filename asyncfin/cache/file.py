@@ -21,10 +21,11 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from errno import ELOOP
-from functools import partial
-from hashlib import blake2b, scrypt
+from functools import cache, partial
+from hashlib import scrypt
 from pathlib import Path
 from time import monotonic, sleep, time
+from typing import TypeVar
 
 from asyncfin import checks, local
 from asyncfin.cache.base import STORE_SECONDS, Cache, MiB, Partition, current_group
@@ -34,6 +35,8 @@ from asyncfin.cache.store import partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.wire.token import TokenSource
+
+T = TypeVar("T")
 
 # Data that was read from the folder, or put into it, stays decoded up to this much.
 _MEMORY_BYTES = 64 * MiB
@@ -99,7 +102,6 @@ class FileCache(Cache):
         self._files = FolderStore(self._folder, max_bytes, clock)
         memory = min(_MEMORY_BYTES, max_bytes)
         super().__init__(memory, clock, self._files, str(self._folder))
-        self._secret = secrets.token_bytes(32)
 
     def __repr__(self) -> str:
         return f"FileCache({str(self._folder)!r})"
@@ -107,8 +109,7 @@ class FileCache(Cache):
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         if self._account is not None:
             account = self._account.encode()
-            key = partition_key(base_url, "account", account)
-            return self._partition(self._digest(key), lambda: key)
+            return self._partition(partition_key(base_url, "account", account))
         if not isinstance(token, str):
             raise ArgumentError(
                 "account must name the account of a token callable, whose tokens may "
@@ -122,14 +123,8 @@ class FileCache(Cache):
             key = scrypt(token.encode(), salt=files.salt(), n=2**14, r=8, p=1)
             return partition_key(base_url, "token", key)
 
-        return self._partition(
-            self._digest(partition_key(base_url, "token", token.encode())), derive
-        )
-
-    def _digest(self, key: bytes) -> bytes:
-        # Keyed by what only this process knows: the digest reveals nothing where it is
-        # printed.
-        return blake2b(key, key=self._secret).digest()
+        key = partition_key(base_url, "token", token.encode())
+        return self._partition(key, derive)
 
     def _reason(self, error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
@@ -153,11 +148,11 @@ class FolderStore:
         self._until_look = random.random() * max_bytes * _WRITTEN_BETWEEN  # noqa: S311
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        self._check()
         # A record, or a part that is small beside a turn of a thread.
         if len(keys) == 1:
+            self._check()
             return [self._read(keys[0])]
-        return await asyncio.to_thread(lambda: list(map(self._read, keys)))
+        return await self._run(lambda: list(map(self._read, keys)))
 
     async def put(self, key: str, body: bytes, *, ttl: timedelta | None = None) -> None:
         def put() -> None:
@@ -167,17 +162,14 @@ class FolderStore:
                 self._until_look = self._max_bytes * _WRITTEN_BETWEEN
                 self._evict()
 
-        self._check()
         if len(body) <= self._max_bytes:
-            await asyncio.to_thread(put)
+            await self._run(put)
 
     async def names(self, prefix: str) -> list[str]:
-        self._check()
-        return await asyncio.to_thread(partial(self._names, prefix))
+        return await self._run(partial(self._names, prefix))
 
     async def drop(self, keys: Iterable[str]) -> None:
-        self._check()
-        await asyncio.to_thread(partial(self._drop, keys))
+        await self._run(partial(self._drop, keys))
 
     async def touch(self, group: str) -> None:
         def touch() -> None:
@@ -187,7 +179,7 @@ class FolderStore:
                     if time() - entry.stat().st_mtime > _TOUCHED_EVERY:
                         os.utime(entry)
 
-        await asyncio.to_thread(touch)
+        await self._run(touch)
 
     async def put_if_later(self, key: str, body: bytes, moment: datetime) -> bool:
         limit = microseconds(self._clock() + FUTURE)
@@ -200,8 +192,7 @@ class FolderStore:
                 self._write(key, body)
                 return True
 
-        self._check()
-        return await asyncio.to_thread(put)
+        return await self._run(put)
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
@@ -233,6 +224,10 @@ class FolderStore:
                 salt = secrets.token_bytes(_SALT_BYTES)
                 self._write("salt", salt)
             return salt
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        self._check()
+        return await asyncio.to_thread(call)
 
     def _check(self) -> None:
         """Make the folder at first use; ArgumentError: it is not private to this
@@ -364,29 +359,24 @@ class FolderStore:
                 files.append((stat.st_mtime, size, key))
         if total <= self._max_bytes:
             return
-        is_replaced = self._replaced_groups()
+
+        @cache
+        def find_current(entity: str) -> str | None:
+            record = f"{entity}/record"
+            return current_group(record, self._read(record) or b"")
+
+        def is_replaced(key: str) -> bool:
+            entity = "/".join(key.split("/")[:2])
+            group = find_current(entity)
+            is_record = key == f"{entity}/record"
+            return group is not None and not is_record and not key.startswith(group)
+
         files.sort(key=lambda file: (not is_replaced(file[2]), file[0]))
-        evicted = []
         for _, size, key in files:
             if total <= self._max_bytes * _EVICTED_TO:
                 break
             total -= size
-            evicted.append(key)
-        self._drop(evicted)
-
-    def _replaced_groups(self) -> Callable[[str], bool]:
-        """Return what tells whether a key is of a replaced publication."""
-        current: dict[str, str | None] = {}
-
-        def is_replaced(key: str) -> bool:
-            entity = "/".join(key.split("/")[:2])
-            record = f"{entity}/record"
-            if record not in current:
-                current[record] = current_group(record, self._read(record) or b"")
-            group = current[record]
-            return group is not None and key != record and not key.startswith(group)
-
-        return is_replaced
+            self._drop([key])
 
 
 def _is_unfinished(key: str) -> bool:

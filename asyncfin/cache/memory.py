@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from datetime import datetime
-from hashlib import blake2b
 from types import MethodType
 from typing import Any
 
@@ -48,7 +47,6 @@ class MemoryCache(Cache):
     ) -> None:
         super().__init__(checks.positive_int("max_bytes", max_bytes), clock)
         self._account = checks.text().optional()("account", account)
-        self._secret = secrets.token_bytes(32)
         # Token callables by the ids of their objects, which stay alive meanwhile, and a
         # name for each.
         self._callables: LeastRecentlyUsed[tuple[int, ...], tuple[object, bytes]]
@@ -62,11 +60,7 @@ class MemoryCache(Cache):
         if self._account is not None:
             key = partition_key(base_url, "account", self._account.encode())
         elif isinstance(token, str):
-            # Keyed by what only this process knows: the digest reveals nothing where it
-            # is printed.
-            key = partition_key(
-                base_url, "token", blake2b(token.encode(), key=self._secret).digest()
-            )
+            key = partition_key(base_url, "token", token.encode())
         else:
             key = partition_key(base_url, "callable", self._callable_name(token))
         return self._partition(key)

@@ -95,8 +95,7 @@ class RedisCache(Cache):
         return f"RedisCache({self._clients.address!r}, account=...)"
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
-        key = partition_key(base_url, "account", self._account)
-        return self._partition(key, lambda: key)
+        return self._partition(partition_key(base_url, "account", self._account))
 
     async def aclose(self) -> None:
         await self._clients.aclose()

@@ -89,7 +89,7 @@ class DictCache(Cache):
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         key = partition_key(base_url, "account", (self._account or str(token)).encode())
-        return self._partition(key, lambda: key)
+        return self._partition(key)
 
     async def aclose(self) -> None:
         pass

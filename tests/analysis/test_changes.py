@@ -95,17 +95,6 @@ async def test_period_that_left_catalogue_vanishes() -> None:
     assert changes_in(asyncfin.changes(old, new)) == [("vanished", REVENUE.triple, "FY2022", 1, 1)]
 
 
-async def test_id_is_used_again() -> None:
-    """Revenue left and Cost got its id: nothing was restated."""
-    old, new = await panels(
-        {REVENUE: {"FY2020": Cell(1)}}, {COST._replace(series_id=REVENUE.series_id): {"FY2020": Cell(2)}}
-    )
-    assert changes_in(asyncfin.changes(old, new)) == [
-        ("appeared", COST.triple, "FY2020", 2, None),
-        ("vanished", REVENUE.triple, "FY2020", 1, 1),
-    ]
-
-
 async def test_series_in_unlisted_counts() -> None:
     """What it had vanishes, and appears when a response lists it again."""
     full = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}}

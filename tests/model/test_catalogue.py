@@ -16,7 +16,7 @@ from asyncfin.model.judge import judge
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
-from asyncfin.model.selection import Annual, Exact, FiscalRange, PeriodSelection, Quarterly, Trailing
+from asyncfin.model.selection import Annual, Exact, FiscalRange, PeriodSelection, Quarterly
 from asyncfin.model.series import CatalogueSeries
 
 AT = datetime(2024, 5, 1, 6, 30, tzinfo=UTC)
@@ -198,20 +198,6 @@ def test_conditions_that_exclude_all_are_named(select: Select, message: str) -> 
     with pytest.raises(SelectionError, match=message):
         EXAMPLE.select(select)
     assert judge(EXAMPLE, select).series == ()
-
-
-@pytest.mark.parametrize(
-    ("periods", "resolved"),
-    [
-        (Annual(), Exact("FY2023")),
-        (Exact(["FY1999", "FY2023"]), Exact(["FY1999", "FY2023"])),
-        (Trailing(3), Trailing(3)),
-        (FiscalRange(2023), FiscalRange((2023, 1), (2024, 3))),
-    ],
-)
-def test_periods_are_resolved_against_the_catalogue(periods: PeriodSelection, resolved: object) -> None:
-    """Rules become what they select here; an unlisted period may be selected together with others."""
-    assert EXAMPLE.resolve(periods) == resolved
 
 
 @pytest.mark.parametrize("periods", [Exact("FY1999"), Annual(2090), Quarterly(end=2020), FiscalRange(2090)])

@@ -212,13 +212,10 @@ def test_trailing_window_ends_at_anchor(period: Period, anchor: Period, months: 
     ("asked", "line"),
     [
         (Exact(["FY2023", "FY2024-Q1"]), "exactly FY2023, FY2024-Q1"),
-        (FiscalRange(), "all periods"),
         (FiscalRange(2023), "the periods that end in FY2023-01 or later"),
         (FiscalRange(end="FY2024-Q1"), "the periods that end in FY2024-03 or earlier"),
         (FiscalRange(2023, 2024), "the periods that end from FY2023-01 to FY2024-12"),
-        (Trailing(24), "the last 24 months"),
         (Trailing(1), "the last 1 month"),
-        (Annual(), "all fiscal years"),
         (Annual(last=1), "the last 1 fiscal year"),
         (Quarterly((2023, 2), last=4), "the last 4 fiscal quarters that end in FY2023-02 or later"),
     ],
@@ -246,6 +243,9 @@ def test_rule_is_resolved_over_several_catalogues() -> None:
     assert FiscalRange("FY2024", 2025).resolve([apple, nvidia]) == Exact(["FY2024-Q4", "FY2024", "FY2025"])
     assert FiscalRange().resolve([apple, nvidia]).periods == tuple(sorted({*apple.periods, *nvidia.periods}))
     assert Exact(["FY2026", "FY1990"]).resolve([apple, nvidia]) == Exact(["FY2026", "FY1990"])
+    for wrong in ([], ["O-" + "a" * 32], None):
+        with pytest.raises(SelectionError, match=r"^catalogues must be .*; write await client\.catalogue"):
+            Annual().resolve(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -265,13 +265,6 @@ def test_what_resolves_to_nothing_is_refused(rule: object, expected: str) -> Non
     """A trailing window too: it belongs to one company."""
     with pytest.raises(SelectionError, match=expected):
         rule.resolve([catalogue("FY2023"), catalogue("FY2024")])  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("given_catalogues", [[], "O-" + "a" * 32, ["O-" + "a" * 32], None, [None]])
-def test_rule_is_resolved_over_catalogues_only(given_catalogues: object) -> None:
-    """The error names how to read one."""
-    with pytest.raises(SelectionError, match=r"^catalogues must be .*; write await client\.catalogue"):
-        Annual().resolve(given_catalogues)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -33,16 +33,6 @@ def test_other_texts_are_no_paths(text: str) -> None:
         parse_path(text)
 
 
-@given(st.text("ab%=|2537CD", max_size=10))
-def test_text_either_parses_or_is_refused(text: str) -> None:
-    """Nothing but a SelectionError comes of any text."""
-    try:
-        path = parse_path(text)
-    except SelectionError:
-        return
-    assert format_path(path).casefold() == text.casefold()
-
-
 @pytest.mark.parametrize(
     "form",
     [

@@ -2,7 +2,6 @@
 
 import itertools
 import pickle
-from pathlib import Path
 
 import pytest
 from attrs import evolve
@@ -17,7 +16,6 @@ from asyncfin.model.search import Rank, stem, words_of
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.synonyms import MEANINGS
 from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.dataset import load
 from asyncfin.typing import SearchResult
 from tests.model.test_catalogue import CLOUD, CLOUD_EMEA, TOTAL, catalogue, series
 
@@ -281,38 +279,6 @@ async def test_words_find_metrics_of_the_demo() -> None:
                 with pytest.raises(SelectionError, match=rf"close: {first.metric_id}\b"):
                     listed.select(Select(text))
     assert len(catalogues) * len(WORDS) == 45
-
-
-REAL = Path(__file__).parents[3] / "shared" / "data"
-TAGS = {
-    "revenue": "Revenues RevenueFromContractWithCustomerExcludingAssessedTax",
-    "cost of sales": "CostOfRevenue CostOfGoodsAndServicesSold",
-    "income tax": "IncomeTaxExpenseBenefit",
-    "diluted EPS": "EarningsPerShareDiluted",
-    "SBC": "ShareBasedCompensation AllocatedShareBasedCompensationExpense",
-    "cash from operations": "NetCashProvidedByUsedInOperatingActivities",
-    "capex": "PaymentsToAcquirePropertyPlantAndEquipment",
-    "dividends paid": "PaymentsOfDividends PaymentsOfDividendsCommonStock PaymentsOfOrdinaryDividends",
-    "cash and equivalents": "CashAndCashEquivalentsAtCarryingValue",
-    "inventory": "InventoryNet InventoryNetOfAllowancesCustomerAdvancesAndProgressBillings",
-    "receivables": "AccountsReceivableNetCurrent ReceivablesNetCurrent",
-    "payables": "AccountsPayableCurrent AccountsPayableTradeCurrent",
-    "book value": "StockholdersEquity",
-}
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="../shared/data is not there")
-async def test_words_find_tags_of_real_companies() -> None:
-    """The first series is of the whole company, and of the tag that its annual report has for the words."""
-    names = ("coca-cola-co", "the-boeing-company", "johnson-johnson")
-    files = [next(REAL.glob(f"{name}-*.json.gz")) for name in names]
-    async with Sandbox(*map(load, files)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        catalogues = [await client.catalogue(each) for each in sandbox.entities]
-    for listed in catalogues:
-        for text, tags in TAGS.items():
-            first = listed.search(text)[0]
-            assert first.metric_id.removeprefix("us-gaap:") in tags.split(), (listed.name, text)
-            assert first.basis == "consolidated", (listed.name, text)
 
 
 def test_unknown_metric_has_close_matches() -> None:

@@ -12,7 +12,12 @@ from asyncfin.model.select import Select
 from asyncfin.table import document
 from asyncfin.table.forms import Forms
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import MOST_PERIODS_NAMED, describe_rows, join_alike
+from asyncfin.table.notes import (
+    ABSENT,
+    MOST_PERIODS_NAMED,
+    describe_rows,
+    join_alike,
+)
 from asyncfin.table.panel import Panel, Periods
 from asyncfin.table.rows import rows_of
 from asyncfin.words import counted, entity_names, listed
@@ -116,13 +121,18 @@ class Comparison(Forms):
             yield explain(catalogue, self.unknown, "no entity")
         yield from self.lacking()
         names = entity_names(panel.catalogue for panel in self)
+        absent = []
         companies_of: dict[str, list[str]] = {}
         for panel in self:
             # Of a panel without values, the lines above show why.
             if panel.value_count:
                 name = names[panel.catalogue.entity_id]
                 for line in panel.notes:
-                    companies_of.setdefault(line, []).append(name)
+                    if line.startswith(ABSENT):
+                        absent.append((name, f"no {line.removeprefix(ABSENT)}"))
+                    else:
+                        companies_of.setdefault(line, []).append(name)
+        yield from join_alike(absent)
         for line, companies in companies_of.items():
             yield f"{listed(companies, _MOST_COMPANIES)}: {line}"
         if len(self) > 1:

@@ -21,6 +21,8 @@ LONGEST_DESCRIPTION = 160
 _MOST = 12
 _MOST_LABELS = 3
 MOST_PERIODS_NAMED = 6
+# The beginning of the line on requested periods.
+ABSENT = "the catalogue does not have "
 
 
 def heading(grids: Sequence[Grid]) -> str:
@@ -60,7 +62,7 @@ def panel_notes(grid: Grid) -> Iterator[str]:
     ]
     if absent:
         periods = listed(absent, MOST_PERIODS_NAMED)
-        lines.insert(0, f"the catalogue does not have {periods}")
+        lines.insert(0, f"{ABSENT}{periods}")
     if grid.anchor is not None:
         labels = _list_labels(grid, find_anchoring(grid))
         cause = f", set by {labels}" if labels else ""

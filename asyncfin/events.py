@@ -152,8 +152,8 @@ class RequestFinished(_Attempt, frozen=True):
         request_id: the service's id of the request, where the response is an error that
             names one.
         failure: the name of the error's class where no complete response was received,
-            such as ``"RequestTimeoutError"``; ``"CancelledError"`` if the caller has
-            left. None: there is a response.
+            such as ``"RequestTimeoutError"``, also if a time limit has cancelled it;
+            ``"CancelledError"`` if the caller has left. None: there is a response.
     """
 
     status: int | None

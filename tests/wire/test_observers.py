@@ -17,6 +17,7 @@ from asyncfin.events import (
     Waiting,
 )
 from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.tasks import TIME_IS_UP, cancel_and_wait
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
 from tests.services.raw import answer, dropping, hanging, refusal
@@ -116,6 +117,19 @@ async def test_a_long_wait_says_what_for() -> None:
     assert sum(each.seconds for each in of_kind(events, Waited) if each.reason == "retry") == pytest.approx(
         10, abs=1
     )
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("reason", "failure"), [(None, "CancelledError"), (TIME_IS_UP, "RequestTimeoutError")]
+)
+async def test_time_limit_is_no_departure(reason: str | None, failure: str) -> None:
+    """Observers tell a request whose time was up from one whose caller has left."""
+    async with sending(hanging()) as (server, sender, events):
+        task = asyncio.ensure_future(sender.send(READ))
+        await server.arrived(1)
+        await cancel_and_wait([task], reason)
+    assert [event.failure for event in of_kind(events, RequestFinished)] == [failure]
 
 
 class Listening:

@@ -1,4 +1,4 @@
-"""The cells of long tables as numbers, so that rows of several tables are compared
+"""The cells of long tables as numbers, so that rows of different tables are compared
 without Python objects.
 """
 
@@ -63,7 +63,7 @@ def plain(column: Any) -> Any:
 
 
 def stacked(tables: Sequence[Any], names: Sequence[str]) -> Any:
-    """Return these columns of several tables, one table after the other."""
+    """Return these columns of tables, one table after the other."""
     return pa.concat_tables(
         [table.select(list(names)).replace_schema_metadata(None) for table in tables]
     )

@@ -1,4 +1,4 @@
-"""What changed between two publications of one question: rows that appeared, were
+"""What changed between two publications of one query: rows that appeared, were
 restated or vanished.
 """
 
@@ -57,15 +57,14 @@ _read_key = attrgetter("series_id", *TRIPLE)
 
 @frozen
 class Snapshot:
-    """The rows of one entity in one publication, with what is needed to compare them
-    with another's.
+    """The rows of one entity in one publication, and the facts to compare them by.
 
     Attributes:
         table: the long table.
         dataset_id: the publication.
         ambiguous: the series that share metric, reporting group and scope path with
             another one of the publication.
-        asked: the resolved periods of the question. None: all that the question admits.
+        asked: the resolved periods of the query. None: all that the query admits.
         listed: the periods of the catalogue.
     """
 
@@ -98,13 +97,13 @@ class Snapshot:
         )
 
     def covers(self, period: Period) -> bool:
-        """Return whether the question would have returned a value of this period."""
+        """Return whether the query would have returned a value of this period."""
         return self.asked is None or period in self.asked or period not in self.listed
 
 
 def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
-    """Return the panel's series whose metric, group and path the catalogue has several
-    times.
+    """Return the panel's series whose metric, group and path the catalogue has more
+    than once.
     """
     ids = frozenset(panel.series_ids)
     return frozenset(
@@ -230,12 +229,12 @@ def known_from_column(rows: int, moment: datetime) -> Any:
 
 
 def changes(old: Panel, new: Panel) -> pyarrow.Table:
-    """Return what changed between two panels of one question, an older and a newer one
+    """Return what changed between two panels of one query, an older and a newer one
     (extra ``arrow``).
 
-    A cell is a series at a period. A cell vanishes or appears only if both questions
+    A cell is a series at a period. A cell vanishes or appears only if both queries
     cover its period: a window that moves, as that of ``Annual(last=3)``, reports
-    nothing vanished. A series keeps its identity if it has the same id, metric,
+    nothing vanished. A series stays the same if it has the same id, metric,
     reporting group and scope path, or if the last three are unique in both catalogues.
     A series in `unlisted` counts as one without values.
 

@@ -31,7 +31,7 @@ def first_of(
     Sends no request.
 
     Args:
-        panels: a panel, or several.
+        panels: a panel, or a collection.
         metric_ids: the metrics, the preferred one first; a str is one id.
 
     Returns:

@@ -26,7 +26,7 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
 
     Of each cell, a series at a period, it is the restated value if that was reported in
     `reported` or before; else the original value if that was; else the cell has no row.
-    The service keeps the last restatement only: a cell that was restated several times
+    The service returns the last restatement only. A cell that was restated repeatedly
     can have had another value then, which `certain` shows. Fiscal periods are compared
     by their ends, and no dates are derived.
 
@@ -35,7 +35,7 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     Args:
         original: the panel of the original values.
         restated: the panel of the latest restated values, of the same publication and
-            question.
+            query.
         reported: the period, or its label, such as ``"FY2023"`` or ``"FY2024-Q2"``.
 
     Returns:
@@ -48,7 +48,7 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     Raises:
         ArgumentError: an argument is not a Panel.
         SelectionError: the panels are not the original and the latest restated values
-            of one publication and question, or `reported` is not a period.
+            of one publication and query, or `reported` is not a period.
         MalformedAnswerError: a value breaks the spec.
         ImportError: pyarrow is not installed.
 

@@ -1,4 +1,4 @@
-"""Lines: the series of a publication that say the same, in whichever reporting groups
+"""Lines: the series of a publication with one meaning, in whichever reporting groups
 they are.
 """
 
@@ -28,7 +28,7 @@ _meaning = attrgetter(
 # Not slotted, for the cached property.
 @frozen(eq=False, slots=False)
 class Line:
-    """Series that say the same of one entity, in one publication and value version.
+    """Series with one meaning of one entity, in one publication and value version.
 
     Attributes:
         series: the series, in catalogue order.
@@ -82,7 +82,7 @@ def lines_of(panels: Sequence[Panel]) -> list[Line]:
     """Return the lines of panels of one publication and value version, in catalogue
     order.
 
-    Series that say the same are one line, unless two of them have different numbers in
+    Series with one meaning are one line, unless two of them have different numbers in
     one period: then each is a line by itself.
     """
     catalogue = panels[0].catalogue

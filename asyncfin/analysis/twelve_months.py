@@ -25,8 +25,7 @@ from asyncfin.words import counted, listed, number_text
 if TYPE_CHECKING:
     import pyarrow
 
-# What the service calls the periods of values that add up, as far as is known: the spec
-# fixes no words.
+# What the service calls the periods of values that add up: the spec fixes no words.
 OVER_PERIOD = ("over_period",)
 # How far the sum of its parts may be from a period, as a share of the larger of both.
 _TOLERANCE = Decimal("0.02")
@@ -76,7 +75,7 @@ def last_twelve_months(
     Sends no request.
 
     Args:
-        panels: a panel, or several; panels of one entity and publication are taken
+        panels: a panel, or a collection; panels of one entity and publication are taken
             together.
         period_meanings: the words of lines that can be added up, as the service calls
             them.

@@ -37,7 +37,7 @@ _SHOWN_METRICS = 200
 
 
 def publication_id(dataset_id: str) -> str:
-    """Return what identifies a publication: its dataset id, in lower case (RFC 9562,
+    """Return the key of a publication: its dataset id, in lower case (RFC 9562,
     section 4).
     """
     return dataset_id.lower()
@@ -302,8 +302,8 @@ class Catalogue(Dataset, Tabular):
 
         Raises:
             SelectionError: this catalogue has nothing of the Select, or not all of it.
-                `missing` of the error is what `missing` returns; the message also says
-                what comes close, or which conditions exclude each other.
+                `missing` of the error is what `missing` returns. The message names
+                close matches, or the condition that no series meets.
         """
         check_select(select)
         judgement = judge(self, select)
@@ -313,8 +313,8 @@ class Catalogue(Dataset, Tabular):
         return judgement.series
 
     def missing(self, select: Select) -> Missing:
-        """Return what a Select names and this catalogue does not have, by field; empty
-        if it has all of it.
+        """Return the names of a Select that this catalogue does not have, by field;
+        empty if it has all.
 
         Ids and words are listed under their fields, paths in their text form. A series
         picked by `Select.of` is listed by its id, with its triple where the Select has

@@ -1,4 +1,4 @@
-"""What a Select means in a catalogue: the series that it selects, and what is missing.
+"""The meaning of a Select in a catalogue: its series, and the missing names.
 
 A catalogue is annotated with Any here, since its module imports this one.
 """
@@ -235,7 +235,7 @@ class Judged:
 
 
 def judge(catalogue: Any, select: Select) -> Judged:
-    """Return what a Select means in a catalogue. `where` is called at most once for
+    """Resolve a Select against a catalogue. `where` is called at most once for
     each series.
     """
     conditions = _list_conditions(catalogue, select)

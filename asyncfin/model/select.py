@@ -52,8 +52,8 @@ _text_or_none = checks.instance_of(str).optional().as_selection_error().field
 
 @frozen
 class Wanted:
-    """One series picked by hand: its triple, and its id, which decides between several
-    of one triple.
+    """One series picked by hand: its triple, and its id, which decides between
+    series of one triple.
 
     Without an id, the triple must have a single series.
     """
@@ -149,7 +149,7 @@ class Select:
         """Return the Select of just these series, from a catalogue or a panel.
 
         Kept are each one's metric, reporting group and scope path, and its id, which
-        decides only where a catalogue has several series of one such triple.
+        decides only where a catalogue has more than one series of a triple.
         """
         is_series = isinstance(series, (CatalogueSeries, Series))
         is_single = is_series or not isinstance(series, Iterable)
@@ -201,8 +201,8 @@ class Select:
         """Return the Select that `to_json` wrote.
 
         The rows of ``series`` are metric, reporting group, scope path (in its text
-        form) and series id; the id may be left out. A row that then matches several
-        series is rejected when it is selected.
+        form) and series id; the id may be left out. A row that then matches more
+        than one series is rejected when it is selected.
 
         Raises:
             SelectionError: the text is not such JSON, or its Select had a `where`.

@@ -87,7 +87,7 @@ def _read_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
                 "periods must contain Periods or their labels, not "
                 f"{checks.short_repr(period)}{period_hint(period)}"
             )
-        # The spec does not say what repeating a period means, so it is rejected.
+        # The spec does not define a repeated period, so it is rejected.
         if period in periods:
             raise SelectionError(f"periods must be distinct: {period} is named twice")
         periods[period] = None
@@ -106,15 +106,15 @@ class _Listed:
         raise NotImplementedError
 
     def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
-        """Return the selected periods of one or several catalogues as `Exact`, oldest
+        """Return the selected periods of one or more catalogues as `Exact`, oldest
         first. No request.
 
         Resolve once to compare entities: left as a rule, ``last=2`` selects different
         years for entities whose latest years differ. An `Exact` stays as it is.
 
         Args:
-            catalogues: a Catalogue or several; the periods of all of them together
-                count.
+            catalogues: a Catalogue, or a collection; the periods of all of them
+                together count.
 
         Raises:
             SelectionError: none of the catalogues has such a period.
@@ -303,7 +303,7 @@ class Rule(_Bounded):
     Args:
         start: as for `FiscalRange`, included.
         end: as for `FiscalRange`, included.
-        last: how many of the latest ones to keep. None: all.
+        last: how many of the latest ones to select. None: all.
     """
 
     # Not a type of the spec: the client turns it into `Exact` (spec 4.3 advises that
@@ -343,7 +343,7 @@ class Annual(Rule):
     Args:
         start: as for `FiscalRange`, included.
         end: as for `FiscalRange`, included.
-        last: how many of the latest ones to keep. None: all.
+        last: how many of the latest ones to select. None: all.
     """
 
     months = 12
@@ -495,7 +495,7 @@ def nothing_selected(
     """Return the error about a selection that selects none of the periods.
 
     Args:
-        has: the beginning of the sentence, whose end says which periods there are.
+        has: the beginning of the sentence, whose end lists the periods.
     """
     listing = sorted(periods)
     if not listing:

@@ -87,7 +87,7 @@ _COLUMNS = {
 COLUMN_OF: Mapping[str, str] = MappingProxyType(
     {name: _COLUMNS.get(name, name) for name in SERIES_FIELDS}
 )
-# Those that identify a series, besides its id, and what a client keeps of it in order
+# Those that identify a series, besides its id, and what a client stores of it in order
 # to query it (spec 4.2 rule 4): ids belong to one publication. The others only describe
 # it.
 IDENTITY = ("metric_id", "reporting_group_id", "scopes")
@@ -119,7 +119,7 @@ def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
     return KeyError(f"no series {text}")
 
 
-# Not slotted: `values` are kept in the dictionary of an object that is otherwise
+# Not slotted: `values` are cached in the dictionary of an object that is otherwise
 # frozen.
 @frozen(slots=False, kw_only=True)
 class Series:
@@ -140,8 +140,9 @@ class Series:
         period_meaning: how the period of a value is to be read; an open set of words.
         periods: the periods that `values` is aligned with.
         values: one entry a period: a Value, or None without an observation (a reported
-            zero is a Value). They are decoded on first access, and kept as long as this
-            object. MalformedAnswerError is raised then if the response broke the spec.
+            zero is a Value). They are decoded on first access, and cached as long as
+            this object. MalformedAnswerError is raised then if the response broke the
+            spec.
 
     Comparing two series decodes and compares their values too.
     """

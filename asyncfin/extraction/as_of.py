@@ -64,9 +64,7 @@ def read_changes(
         The long table (docs/schema.md), with one row for each change, oldest runs
         first, and the columns
 
-        - `change`, `before`, `before_text`, `before_dataset_id`: as for `changes`. A
-          column that an earlier version of the library did not write is null in its
-          rows.
+        - `change`, `before`, `before_text`, `before_dataset_id`: as for `changes`.
         - `known_from`: when the publication became known, aware UTC: when it was
           created, or when the run began that read it, if that is earlier, or if it was
           created before what was known already. It increases with each publication of

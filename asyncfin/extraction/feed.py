@@ -51,20 +51,20 @@ class Recorded:
     Attributes:
         known_from: when it became known, as ISO text in UTC.
         rows: the rows of its changes.
+        created: when it was published, as ISO text in UTC.
         ambiguous: its series that share metric, reporting group and scope path with
             another one: their ids, and these three.
         pruned: whether the entity has left the extraction, so that all of its rows
             vanished.
-        created: when it was published, as ISO text in UTC.
     """
 
     entity_id: str
     dataset_id: str
     known_from: str
     rows: int
+    created: str
     ambiguous: Sequence[SeriesKey] = ()
     pruned: bool = False
-    created: str | None = None
 
     @property
     def moment(self) -> datetime:
@@ -72,7 +72,7 @@ class Recorded:
 
     def is_of(self, record: Record) -> bool:
         """Return whether an entity's file has this publication."""
-        is_same = self.created in (None, record.created_timestamp.isoformat())
+        is_same = self.created == record.created_timestamp.isoformat()
         return is_same and self.dataset_id == record.dataset_id and not self.pruned
 
 

@@ -238,8 +238,8 @@ class _Changes:
                 record.dataset_id,
                 "",
                 0,
+                creation.isoformat(),
                 tuple(sorted(ambiguous)),
-                created=creation.isoformat(),
             )
             bare = table.replace_schema_metadata(None)
             rows = compare(old, Snapshot(bare, record.dataset_id, ambiguous))

@@ -1,14 +1,12 @@
 """When two questions are the same."""
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncfin import Annual, FiscalRange, Quarterly, Select, Trailing
+from asyncfin import Annual, Select, Trailing
 from asyncfin.extraction.question import SharedQuestion, differences
-from asyncfin.model.selection import PeriodSelection
 
 IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=4)
 PATHS = st.lists(
@@ -75,18 +73,3 @@ def test_a_predicate_counts_by_its_name() -> None:
 def test_what_differs_is_named(other: SharedQuestion, part: str) -> None:
     """Only what differs between two questions is named."""
     assert differences(other.text, SharedQuestion(Select(), Annual()).text).split(" ")[0] == part
-
-
-@pytest.mark.parametrize(
-    ("periods", "written"),
-    [
-        (Annual("FY2020", "FY2024"), {"start": "FY2020-01-00M", "end": "FY2024-12-00M"}),
-        (Annual(2020), {"start": "FY2020-01-00M"}),
-        (Quarterly(2020), {"start": "FY2020-01-00M"}),
-        (FiscalRange((2020, 6), "FY2024"), {"start": "FY2020-06-00M", "end": "FY2024-12-00M"}),
-        (Quarterly("FY2020-Q2"), {"start": "FY2020-04-00M"}),
-    ],
-)
-def test_folders_of_earlier_versions_stay_valid(periods: PeriodSelection, written: dict[str, str]) -> None:
-    """The same periods have the same text in each version, however they are given."""
-    assert json.loads(SharedQuestion(Select(), periods).text)["periods"] == {type(periods).__name__: written}

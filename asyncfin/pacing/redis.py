@@ -63,16 +63,23 @@ if now == nil then
   local time = redis.call('TIME')
   now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 end
-local NAMES = {'full_at', 'paused_until', 'exhausted_until', 'day', 'spent', 'rate', 'burst', 'daily_budget'}
+local NAMES = {
+  'full_at', 'paused_until', 'exhausted_until', 'day', 'spent',
+  'rate', 'burst', 'daily_budget'
+}
 local stored = redis.call('HMGET', KEYS[1], unpack(NAMES))
 for index = 1, #NAMES do stored[index] = tonumber(stored[index] or '0') end
 local full_at, paused_until, exhausted_until, day, spent = unpack(stored, 1, 5)
 
 -- As SharedState does when it is made.
 local today = math.floor(now / DAY)
-local jumped = paused_until > now + DAY or exhausted_until > now + DAY or day > today + 1
-paused_until, exhausted_until = math.min(paused_until, now + DAY), math.min(exhausted_until, now + DAY)
-if rate > 0 then full_at = math.min(full_at, math.max(now, paused_until) + burst / rate) end
+local latest = now + DAY
+local jumped = paused_until > latest or exhausted_until > latest or day > today + 1
+paused_until = math.min(paused_until, latest)
+exhausted_until = math.min(exhausted_until, latest)
+if rate > 0 then
+  full_at = math.min(full_at, math.max(now, paused_until) + burst / rate)
+end
 if day < today then day, spent = today, 0 elseif day > today + 1 then day = today end
 
 if unpaced > 0 and rate > 0 then
@@ -88,7 +95,9 @@ if pause > 0 and till > math.max(now, paused_until) then
   paused_until = till
   if rate > 0 then full_at = math.max(full_at, till + (burst - 1) / rate) end
 end
-if exhaust > 0 then exhausted_until = math.max(exhausted_until, now + math.min(exhaust, DAY)) end
+if exhaust > 0 then
+  exhausted_until = math.max(exhausted_until, now + math.min(exhaust, DAY))
+end
 if resume > 0 then
   if paused_until > now then
     paused_until = now
@@ -98,16 +107,22 @@ if resume > 0 then
 end
 local moment = paused_until
 if rate > 0 then moment = math.max(moment, full_at - (burst - 1) / rate) end
-local has_room = counts == 0 or (exhausted_until <= now and (budget == 0 or spent + 1 <= budget))
+local is_within = exhausted_until <= now and (budget == 0 or spent + 1 <= budget)
+local has_room = counts == 0 or is_within
 local granted = take > 0 and has_room and moment <= now + epsilon
 if granted then
   if rate > 0 then full_at = math.max(full_at, now) + 1 / rate end
   spent = spent + counts
 end
 
-local values = {full_at, paused_until, exhausted_until, day, spent, unpack(stored, 6, 8)}
-if granted then values[6], values[7], values[8] = rate, burst, budget end
-local reply, pairs_of = {granted and '1' or '0', jumped and '1' or '0', string.format('%.17g', now)}, {}
+local parameters = {stored[6], stored[7], stored[8]}
+if granted then parameters = {rate, burst, budget} end
+local values = {
+  full_at, paused_until, exhausted_until, day, spent, unpack(parameters)
+}
+local reply = {granted and '1' or '0', jumped and '1' or '0'}
+reply[3] = string.format('%.17g', now)
+local pairs_of = {}
 for index = 1, #NAMES do
   local text = string.format('%.17g', values[index])
   pairs_of[2 * index - 1], pairs_of[2 * index] = NAMES[index], text
@@ -117,7 +132,8 @@ for index = 1, #NAMES do
 end
 if not is_look then
   redis.call('HSET', KEYS[1], unpack(pairs_of))
-  redis.call('EXPIRE', KEYS[1], 604800)  -- a bucket that was not used for a week is dropped
+  -- A bucket that was not used for a week is dropped.
+  redis.call('EXPIRE', KEYS[1], 604800)
 end
 return reply
 """

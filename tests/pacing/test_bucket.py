@@ -91,17 +91,6 @@ async def test_refuses_impossible_settings(field: str, value: float) -> None:
         TokenBucket(**{field: value})
 
 
-async def test_bulk_gets_every_tenth_grant() -> None:
-    """Bulk that waited first is overtaken, but only nine times in a row."""
-    log = Log(TokenBucket(10))
-    await log.bucket.acquire()
-    await log.start(3, "b", lane="bulk")
-    await asyncio.gather(*await log.start(20, "i"))
-    order = [name[0] for name in log.names]
-    assert "".join(order) == "iiiiiiiiibiiiiiiiiibii"
-    assert [name for name in log.names if name[0] == "i"] == [f"i{n}" for n in range(20)]
-
-
 async def test_pause_holds_back_all() -> None:
     """Those who wait already are held back too; then one may go, and what was saved up is gone."""
     log = Log(TokenBucket(10, 5))
@@ -111,18 +100,6 @@ async def test_pause_holds_back_all() -> None:
     await asyncio.gather(*tasks)
     assert log.times == near(3600, 3600.1, 3600.2)
     assert log.bucket.stats().paused_until is None
-
-
-async def test_a_pause_is_only_lengthened() -> None:
-    """An earlier end changes nothing; a later one applies to the waiters."""
-    log = Log(TokenBucket(10))
-    await pause(log.bucket, 20)
-    tasks = await log.start(1)
-    await pause(log.bucket, 5)
-    await asyncio.sleep(10)
-    await pause(log.bucket, 40)
-    await asyncio.gather(*tasks)
-    assert log.times == near(50)
 
 
 async def test_unpaced_requests_restart_gradually() -> None:
@@ -138,17 +115,6 @@ async def test_unpaced_requests_restart_gradually() -> None:
     assert log.bucket.stats().rate is None
 
 
-async def test_cancelled_waiter_spends_nothing() -> None:
-    """The one behind takes its place."""
-    log = Log(TokenBucket(10))
-    await log.bucket.acquire()
-    first, *others = await log.start(3)
-    first.cancel()
-    await asyncio.gather(*others)
-    assert log.times == near(0.1, 0.2)
-    assert log.bucket.stats().waiting == {"interactive": 0, "bulk": 0}
-
-
 async def test_grant_cancelled_at_once_is_returned() -> None:
     """The next one gets it at once, and the day's budget has it back."""
     log = Log(TokenBucket(10, daily_budget=3))
@@ -162,21 +128,6 @@ async def test_grant_cancelled_at_once_is_returned() -> None:
     assert first.cancelled()
     assert log.times == near(0.1)
     assert log.bucket.stats().spent_today == log.bucket.stats().granted == 2
-
-
-async def test_uncounted_grant_returns_no_spending() -> None:
-    """A usage request that is cancelled as it is granted gives back its place in the pace only."""
-    bucket = TokenBucket(10, daily_budget=30)
-    for _ in range(3):
-        await bucket.acquire()
-    waiting = asyncio.ensure_future(bucket.acquire(counts=False))
-    await asyncio.sleep(0)
-    asyncio.get_running_loop().now += 0.1  # type: ignore[attr-defined]
-    await bucket.exhaust(0)  # serves it
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    assert waiting.cancelled()
-    assert (bucket.stats().granted, bucket.stats().spent_today) == (3, 3)
 
 
 async def test_returned_grant_is_passed_on() -> None:

@@ -106,8 +106,8 @@ class Client:
     Args:
         base_url: the URL of the service: https, or http to this machine.
         token: the access token (spec 5), or an async callable that returns one, such as
-            `token_file(path)`; it is called again when the service refuses the token.
-        bucket: paces the requests; clients that are given the same bucket share its
+            `token_file(path)`; it is called again when the service rejects the token.
+        bucket: paces the requests; clients with the same bucket share its
             pace. None: a separate `TokenBucket()`, which learns its rate from the
             service's 429s.
         retry: when to send a request again.
@@ -115,14 +115,14 @@ class Client:
         max_in_flight: how many requests may be in flight at once, at least 1.
         lane: ``"interactive"``, or ``"bulk"``, which gives way to interactive clients
             of the same bucket and process.
-        cache: keeps what is read, so that it need not be requested again. None: only
-            the catalogues used last are kept. Equal questions at the same time share
+        cache: stores what is read, so that it need not be requested again. None: only
+            the catalogues used last are cached. Equal queries at the same time share
             their requests in either case.
         max_age: how many seconds a publication is taken for the current one after it
             was confirmed. 0: each question confirms it, with one request for the
             metadata if it sends no other.
-        stale_if_error: for how many seconds after that a kept catalogue and cached
-            values are given, if nothing else is needed and the current publication
+        stale_if_error: for how many seconds after that a cached catalogue and cached
+            values are returned, if nothing else is needed and the current publication
             cannot be found out: the allowance is used up, or the service fails, can't
             be reached or, in the interactive lane, does not respond within two seconds.
             Extractions never take such a result. `Panel.confirmed_at` shows how old
@@ -431,7 +431,7 @@ class Client:
             value_version: ``"original"`` or ``"latest_restated"``.
             max_age: how many seconds a publication is taken for the current one after
                 it was confirmed. None: the client's `max_age`.
-            fill_cache: whether the client's cache keeps what is read. What it already
+            fill_cache: whether the client's cache stores what is read. What it already
                 holds is used in either case.
             allow_missing: whether ids, words and periods that the entity does not have
                 are ignored, as in `compare`. Else they are an error.
@@ -562,7 +562,7 @@ class Client:
         Raises:
             SelectionError: an argument is not as described; no request was sent.
             AsyncfinError: no further entity can be read: `concerns` is ``"account"`` (a
-                refused token or a used-up allowance), ``"local"`` (the shared bucket is
+                rejected token or a used-up quota), ``"local"`` (the shared bucket is
                 unreachable), or on the bulk lane ``"service"`` (it has failed for
                 `Retry.max_outage`). Raised after the answers that are finished.
         """
@@ -595,7 +595,7 @@ class Client:
         Each entity is read as `query` reads it, at once, with at most `max_in_flight`
         requests. A rule, such as `Annual`, is resolved over the catalogues of all
         entities that can be read, so that one period is one row for all. Other periods
-        are passed as given.
+        are passed unchanged.
 
         Ids, words and periods that an entity does not have are in `missing`; one with
         nothing of the question has a panel without series. An entity that cannot be
@@ -629,7 +629,7 @@ class Client:
             self._publications, entity_ids, select, periods, value_version, max_age
         )
 
-    # The default is refused: it makes the error of a call without days say what to
+    # The default is rejected: it makes the error of a call without days say what to
     # write.
     async def usage(
         self, start_date: date | str = "", end_date: date | str = ""
@@ -791,7 +791,7 @@ async def read_entity(
 
 
 def _day(name: str, value: date | str) -> date:
-    """Return a day. A datetime is refused, since its time of day would be lost."""
+    """Return a day. A datetime is rejected, since its time of day would be lost."""
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
     try:

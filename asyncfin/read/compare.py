@@ -48,7 +48,7 @@ async def compare(
     value_version: ValueVersion,
     max_age: float | None,
 ) -> Comparison:
-    """Read what several entities have of a query, as `Client.compare` says."""
+    """Read what several entities have of a query, as `Client.compare` describes."""
     by_entity = _index_by_entity(sources)
     check_select(select)
     check_period_selection(periods)

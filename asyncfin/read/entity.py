@@ -1,6 +1,4 @@
-"""What one entity has of a question that several entities are asked, and what it does
-not have.
-"""
+"""What one entity has of a query of several entities, and what it does not have."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 cache, if it has one.
 
 A kept catalogue may be stale. The pin makes that harmless: a request that was planned
-with it is refused with `dataset_changed`, and the catalogue is read again.
+with it is rejected with `dataset_changed`, and the catalogue is read again.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ MAX_CACHED_VALUES = 2_000
 async def read_question(
     publications: Publications, question: Question, begin: Plan | None = None
 ) -> Panel:
-    """Return the answer to a question, as `Client.query` says.
+    """Return the answer to a question, as `Client.query` describes.
 
     `begin` is the plan of the first attempt; without it, and after a restart, one is
     made here.
@@ -358,7 +358,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
 async def stream_question(
     publications: Publications, question: Question
 ) -> AsyncIterator[AsyncIterator[Panel]]:
-    """Yield an iterator over the answer in pieces, as `Client.stream` says."""
+    """Yield an iterator over the answer in pieces, as `Client.stream` describes."""
     read, context = Read(publications, question, "stream"), copy_context()
     # Not the caller's context: what it does in its block is not a part of the question.
     async with read.announced(context):

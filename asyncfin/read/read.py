@@ -389,7 +389,11 @@ class Read:
                 raise self._rejection(record)
         # It may share what was requested before this read, but not twice.
         for _ in range(2):
-            last = await self._share_publication()
+            if self.keeps:
+                pending = self.publications.pending_catalogues
+                last = await pending.share(self.entity_id, self._read_publication)
+            else:
+                last = await self._read_publication()
             self.is_stale = last.standing is Standing.STALE
             if self.is_stale:
                 break
@@ -400,12 +404,6 @@ class Read:
                 self.record_confirmation(dataset_id, last.sent)
                 break
         return last.publication
-
-    async def _share_publication(self) -> LastPublication:
-        if not self.keeps:
-            return await self._read_publication()
-        pending = self.publications.pending_catalogues
-        return await pending.share(self.entity_id, self._read_publication)
 
     async def catalogue(self) -> Catalogue:
         """Return the catalogue of the publication that counts as the current one.

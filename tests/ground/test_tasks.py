@@ -445,3 +445,18 @@ def test_call_in_thread_has_ended() -> None:
 
     assert asyncio.run(main()).cancelled()
     assert ended == [True]
+
+
+async def test_ready_items_precede_a_failure() -> None:
+    """What has been made when a generator fails reaches the consumer first."""
+
+    async def count_then_fail() -> AsyncGenerator[int, None]:
+        yield 1
+        yield 2
+        raise ZeroDivisionError
+
+    async with merged([count_then_fail], 5) as items:
+        await asyncio.sleep(0.01)
+        assert [await anext(items), await anext(items)] == [1, 2]
+        with pytest.raises(ZeroDivisionError):
+            await anext(items)

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Catalogue
@@ -307,6 +307,7 @@ def test_ambiguous_texts_have_no_label(value: object) -> None:
     assert period_hint(value) == ""
 
 
+@example(Period(2024, 12, 12), 12, "start")
 @given(periods, st.integers(1, 12), st.sampled_from(["end", "start"]))
 def test_end_date_counts_months(period: Period, year_end: int, named_after: str) -> None:
     """Against a calendar of months: fiscal month 12 of a year is its last, in the stated calendar month."""

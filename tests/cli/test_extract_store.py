@@ -81,15 +81,15 @@ def test_second_run_on_a_prefix(command: Command, s3: "S3", monkeypatch: pytest.
 
     monkeypatch.setattr(sys.modules["asyncfin.extraction.extract"], "STALE_SECONDS", 2.0)
     obstore.put(s3.store, "_night.journal/lock", b"1")
-    head, seen = obstore.head, []
+    get, seen = obstore.get, []
 
     def renewed(store: Any, key: str, **options: Any) -> Any:
         if key.endswith("lock"):
             seen.append(key)
             obstore.put(store, key, str(len(seen)).encode())
-        return head(store, key, **options)
+        return get(store, key, **options)
 
-    monkeypatch.setattr(obstore, "head", renewed)
+    monkeypatch.setattr(obstore, "get", renewed)
     result = command("extract", ENTITY, "--into", NIGHT, "--annual")
     assert result.code == 8
     assert "another run is at work on s3://figures/night" in result.line

@@ -40,6 +40,7 @@ async def test_blank_text_shows_the_number() -> None:
     assert cells(panel) == ["5", "6.5"]
     assert ">6.5<" in panel._repr_html_()
     assert str(panel["Sales"]).endswith("in FY2020 6.5")
+    assert " original values" in panel["Sales"]._repr_html_()
     assert ">6.5<" in panel["Sales"]._repr_html_()
     assert str(panel["Sales"]["FY2019"]) == "5"
     assert panel.to_arrow()["text"].to_pylist() == ["", "  "]

@@ -8,7 +8,7 @@ from typing import Any
 
 # Spreadsheets may take the signs of full width (U+FF1D and others) for the usual ones.
 _LINES = re.compile(
-    r"\A\r|(?:^|(?<=[\r\n]))[^\S\r\n]*[=+\-@\t\uff1d\uff0b\uff0d\uff20][^\r\n]*"
+    r"\A *\r|(?:^|(?<=[\r\n]))[^\S\r\n]*[=+\-@\t\uff1d\uff0b\uff0d\uff20][^\r\n]*"
 )
 
 

@@ -93,12 +93,8 @@ class Cache:
     publication, in the blocks in which they were received, each series with all its
     periods. What a cache cannot store or read counts as not cached.
 
-    Args:
-        max_bytes: the limit of what is in memory.
-        clock: returns the wall time, aware UTC.
-        store: the store, or None for memory alone.
-        place: what the log calls the store, without secrets.
-        ttl: how long the store keeps unused data; None: until it is evicted.
+    Without a store everything is in memory, at most `max_bytes`. `place` is what the
+    log calls the store, without secrets; unused data stay in it for `ttl`.
     """
 
     def __init__(

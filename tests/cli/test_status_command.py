@@ -142,6 +142,16 @@ def test_no_part_of_passwords_is_shown(
     assert "er2" not in result.out
 
 
+def test_passwords_of_addresses_are_not_shown(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of URLs in the wrong place neither: a Redis server as the cache, credentials in a prefix."""
+    monkeypatch.setenv("ASYNCFIN_BUCKET", "rediss:/user:secret@host/0")
+    monkeypatch.setenv("ASYNCFIN_CACHE", "redis://user:secret@host/0")
+    status = ("status", "s3://key:secret@bucket/night", "file://user:secret@host/night")
+    for arguments in (status, (*status, "--json"), ("cache",), ("query", ENTITY)):
+        result = command(*arguments)
+        assert "secret" not in result.out + result.err
+
+
 def test_missing_folder_is_an_error(command: Command) -> None:
     """A mistyped path must not pass for an extraction without runs."""
     result = command("status", "nofolder", "--json")

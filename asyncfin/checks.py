@@ -130,7 +130,7 @@ def is_finite(value: object) -> bool:
 
 def whole_number(least: int, most: int | None = None) -> Check:
     """Return the check for a whole number in a range, both ends included. True, 1.0 and
-    "1" are refused.
+    "1" are rejected.
     """
     span = f", at least {least}" if most is None else f" from {least} to {most}"
     return Check(

@@ -351,7 +351,7 @@ class BucketStats:
             never read it.
         waiting: how many wait, by lane.
         granted: how many grants there were.
-        refused: how many refusals (429) were reported.
+        refused: how many rejections (429) were reported.
         paused_until: loop time; None while not paused.
         exhausted_until: when requests are possible again, aware UTC; None: they are, or
             it was never read.

@@ -337,14 +337,12 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
         )
     if (last := extraction["last"]) is None:
         return
-    # An earlier version's outcome does not have them.
-    if "select" in last:
-        query = f"{last['select']}, {last['periods']}, {last['value_version']}"
-        yield f"  query: {query}"
-        size = f"{last['file_rows']:,} rows, {last['file_bytes'] / 1e6:,.1f} MB"
-        feed = extraction["feed"]
-        runs = f"{counted(feed['runs'], 'run')} in the feed" if feed else "no feed"
-        yield f"  {counted(last['files'], 'file')}: {size}; {runs}"
+    query = f"{last['select']}, {last['periods']}, {last['value_version']}"
+    yield f"  query: {query}"
+    size = f"{last['file_rows']:,} rows, {last['file_bytes'] / 1e6:,.1f} MB"
+    feed = extraction["feed"]
+    runs = f"{counted(feed['runs'], 'run')} in the feed" if feed else "no feed"
+    yield f"  {counted(last['files'], 'file')}: {size}; {runs}"
     states = ("unchanged", "done", "failed", "left")
     counts = ", ".join(f"{last[state]:,} {state}" for state in states)
     run = "the run before it" if extraction["unfinished"] else "last run"

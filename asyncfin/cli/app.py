@@ -66,7 +66,7 @@ Exit codes:
     0  done                            6  the service fails or is not reached
     1  failure, or a partial result    7  a disk, store or bucket can't be used
     2  wrong usage or selection        8  another run is at work on the folder
-    3  token or permission refused   130  Ctrl-C
+    3  token or permission rejected   130  Ctrl-C
     4  no such entity or dataset     141  the reader of the output closed it
     5  the allowance is used up      143  SIGTERM, with something left
 """

@@ -33,10 +33,10 @@ async def check(
 
     Raises:
         ArgumentError, SelectionError: an argument is not as described.
-        ServiceError, TransportError: the metadata are refused, or not received: the
-            token is refused (401), the account has no access (403), the dataset does
+        ServiceError, TransportError: the metadata are rejected, or not received: the
+            token is rejected (401), the account has no access (403), the dataset does
             not exist (404), or the service does not.
-        AsyncfinError: later on, what fails all other requests too: a refused token or
+        AsyncfinError: later on, what fails all other requests too: a rejected token or
             an unreachable bucket; but not a 401 for usage or limits.
 
     Example:

@@ -297,7 +297,7 @@ class Reader:
             if not is_rejection(response):
                 raise self._fail(response, "4.3")
             kind: Kind = "limit" if response.status == _TOO_LARGE else "break"
-            statement = f"a valid query is refused: {statement}"
+            statement = f"a valid query is rejected: {statement}"
             self._find(kind, "4.3", statement, shown_by=response)
             return None
         if not self._has_object(response, "4.3", f"a valid query ({statement})"):
@@ -400,7 +400,7 @@ class Reader:
             if self._has_object(response, spec, statement):
                 self._find("reading", spec, f"{statement} is accepted")
         elif isinstance(response, ValidationFailedError):
-            self._find("reading", spec, f"{statement} is refused")
+            self._find("reading", spec, f"{statement} is rejected")
         else:
             text = f"{statement} gives status {response.status}"
             self._find("break", spec, text, shown_by=response)

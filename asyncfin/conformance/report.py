@@ -10,7 +10,7 @@ from attrs import asdict, frozen
 Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "words", "extra"]
 # What each kind means, in the order of a report.
 KINDS: dict[Kind, str] = {
-    "break": "violates the spec in what numbers depend on; refused where one response "
+    "break": "violates the spec in what numbers depend on; rejected where one response "
     "shows it",
     "differs": "violates the spec in a field of which nothing is computed; asyncfin "
     "reads it as empty",

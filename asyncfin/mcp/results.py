@@ -59,7 +59,7 @@ _ADVICE: dict[type[Exception], str] = {
     RateLimitedError: "Wait retry_after_seconds, then call again.",
     SelectionError: "Correct the arguments; find_series gives the names of series.",
     NotFoundError: "Choose a company from list_entities.",
-    AuthenticationError: "Tell the user that the service refused the access token.",
+    AuthenticationError: "Tell the user that the service rejected the access token.",
     PermissionDeniedError: "Tell the user that the account may not read this.",
     **dict.fromkeys(
         (BucketUnavailableError, ServerFailureError, TransportError),

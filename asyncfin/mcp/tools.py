@@ -309,7 +309,7 @@ class _Tools:
             requests = sum(plan.requests for plan in plans if plan)
             if requests > call.limit:
                 limit = counted(call.limit, "request")
-                notes.insert(0, f"query would be refused: a call may send {limit}")
+                notes.insert(0, f"query would be rejected: a call may send {limit}")
             head = [
                 f"{counted(requests, 'request')}; {call.spent} spent on catalogues by "
                 "this call"

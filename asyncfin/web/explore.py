@@ -79,7 +79,7 @@ _ADVICE = {
     400: "Change the question and ask again.",
     404: "Check the company's id, and whether the account may read it.",
     500: "Tell the operator of this page.",
-    502: "Tell the operator of this page: the service refused the account, or did not "
+    502: "Tell the operator of this page: the service rejected the account, or did not "
     "keep its promises.",
     503: "Come back later.",
     504: "Ask again, or for less.",

@@ -228,7 +228,7 @@ async def _pages(
                 if page.next_cursor is not None:
                     request = request_for(cursor=page.next_cursor)
                     # Not sooner: a request counts against the allowance, and this page
-                    # might be refused.
+                    # might be rejected.
                     ahead = asyncio.ensure_future(send(request)) if prefetch else None
                 # Others run before the next body is decoded, however many were received
                 # at once.

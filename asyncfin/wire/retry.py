@@ -84,7 +84,7 @@ class Retry:
             return source.uniform(longest / 2, longest)
         if retry_after > self.max_retry_after:
             return None
-        # A little longer: requests that were refused together would otherwise be sent
+        # A little longer: requests that were rejected together would otherwise be sent
         # together.
         return retry_after + source.uniform(0, self.wait_initial)
 

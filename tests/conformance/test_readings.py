@@ -119,7 +119,7 @@ async def test_equal_versions_are_a_reading(unrestated: Any, says: bool) -> None
 async def test_rejected_range_ends_the_report(status: int, kind: str) -> None:
     """A plan sends the whole range, whatever was selected."""
     report = await report_on(status_of=lambda _, sent: status if mode_of(sent) == "fiscal_range" else 200)
-    assert words(report, kind) == ["a valid query is refused: fiscal_range"]
+    assert words(report, kind) == ["a valid query is rejected: fiscal_range"]
     assert not report.complete
 
 
@@ -182,7 +182,7 @@ async def test_rejected_size_is_named(status: int, kind: str) -> None:
 
     report = await report_on(WIDE, status_of=status_of)
     assert report.complete
-    size = "a valid query is refused: 50 metric_ids x 50 scope_combinations"
+    size = "a valid query is rejected: 50 metric_ids x 50 scope_combinations"
     assert size in words(report, kind)
 
 
@@ -226,7 +226,7 @@ async def test_2xx_without_a_dataset_breaks(what: str, selected: Callable[[Body]
 
 
 async def test_changed_publication_is_no_break() -> None:
-    """Nor a limit, at whichever query it changes: what is refused for it says nothing else of the service."""
+    """Nor a limit, at any query it changes: what is rejected for it says nothing else of the service."""
     made = publication_of(MADE)
     other = evolve(made, dataset_id=str(uuid4()))
     for nth in count(1):

@@ -41,20 +41,20 @@ class CrossProduct(NamedTuple):
         tuple[str, ...] | None
     )  # None: naming them makes no difference, or they are too many
     # All series of the catalogue that the query matches, at home here or not.
-    matched: Sequence[CatalogueSeries]
+    matching_series: Sequence[CatalogueSeries]
 
     @property
     def requests(self) -> int:
         """How many pages the query takes."""
-        return ceil(len(self.matched) / MAX_PAGE_SIZE)
+        return ceil(len(self.matching_series) / MAX_PAGE_SIZE)
 
 
 class View(NamedTuple):
     """The table as queries that name certain reporting groups match it."""
 
     # how many series each cell has, by metric and path, and by path and metric
-    matched: CountsByLine
-    wanted: SeriesByCell  # the wanted series of each cell
+    counts: CountsByLine
+    cells: SeriesByCell  # the wanted series of each cell
 
 
 class Cells:
@@ -62,8 +62,10 @@ class Cells:
     on their lines.
     """
 
-    def __init__(self, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> None:
-        metrics = {series.metric_id for series in wanted}
+    def __init__(
+        self, catalogue: Catalogue, wanted_series: Iterable[CatalogueSeries]
+    ) -> None:
+        metrics = {series.metric_id for series in wanted_series}
         # In the catalogue's order, not in that of the wanted series: equal questions
         # have equal plans.
         rows = [row for metric, row in catalogue.by_metric.items() if metric in metrics]
@@ -76,7 +78,7 @@ class Cells:
         self._metric_ids = [row[0].metric_id for row in rows]
         self._paths = list(catalogue.by_path)
         self.wanted: SeriesByCell = {}
-        for series in wanted:
+        for series in wanted_series:
             self.wanted.setdefault(self._cell_of[series.series_id], []).append(series)
         # A query matches only series on its metrics and paths, so no others are
         # examined.
@@ -107,7 +109,7 @@ class Cells:
         cells = [self._cell_of[series.series_id] for series in home]
         metrics = dict.fromkeys(metric for metric, _ in cells)
         paths = dict.fromkeys(path for _, path in cells)
-        crossed = [
+        candidates = [
             series
             for metric in metrics
             for path in self._paths_of[metric]
@@ -115,14 +117,15 @@ class Cells:
             for series in self.known[metric, path]
         ]
         groups = dict.fromkeys(series.reporting_group_id for series in home)
-        matched = [series for series in crossed if series.reporting_group_id in groups]
-        unnamed = len(groups) > MAX_REPORTING_GROUP_IDS or len(matched) == len(crossed)
+        matches = [item for item in candidates if item.reporting_group_id in groups]
+        has_too_many = len(groups) > MAX_REPORTING_GROUP_IDS
+        omits_groups = has_too_many or len(matches) == len(candidates)
         return CrossProduct(
             home,
             tuple(self._metric_ids[metric] for metric in metrics),
             tuple(self._paths[path] for path in paths),
-            None if unnamed else tuple(groups),
-            crossed if unnamed else matched,
+            None if omits_groups else tuple(groups),
+            candidates if omits_groups else matches,
         )
 
     def single_query(self) -> CrossProduct | None:
@@ -139,12 +142,12 @@ class Cells:
     def oversized_cells(self) -> list[CrossProduct]:
         """Return a query for each cell that has more than a page of series."""
         return [
-            self.cross_product(wanted)
-            for cell, wanted in self.wanted.items()
+            self.cross_product(cell_series)
+            for cell, cell_series in self.wanted.items()
             if len(self._known_to_named[cell]) > MAX_PAGE_SIZE
         ]
 
-    def views(self, wanted: SeriesByCell) -> Iterator[View]:
+    def views(self, cells: SeriesByCell) -> Iterator[View]:
         """Yield the views of queries that name all wanted groups, and of queries that
         name some of them.
 
@@ -153,13 +156,13 @@ class Cells:
         groups; each wanted group is in one set. They are made lazily, from what
         `wanted` contains then.
         """
-        yield View(self._matched, wanted)
+        yield View(self._matched, cells)
         if self._groups_apart:
-            for matched, cells in zip(
-                self._matched_apart, self._apart(wanted), strict=True
+            for counts, set_cells in zip(
+                self._matched_apart, self._separate_sets(cells), strict=True
             ):
-                if cells:
-                    yield View(matched, cells)
+                if set_cells:
+                    yield View(counts, set_cells)
 
     @cached_property
     def _paths_of(self) -> Mapping[int, list[int]]:
@@ -171,7 +174,7 @@ class Cells:
     @cached_property
     def _named(self) -> dict[str, None]:
         """The wanted groups."""
-        return _groups(self.wanted.values())
+        return _collect_groups(self.wanted.values())
 
     @cached_property
     def _known_to_named(self) -> SeriesByCell:
@@ -179,10 +182,10 @@ class Cells:
         groups are not named.
         """
         if len(self._named) > MAX_REPORTING_GROUP_IDS or len(self._named) == len(
-            _groups(self.known.values())
+            _collect_groups(self.known.values())
         ):
             return self.known
-        return _of_groups(self.known, self._named.keys())
+        return _select_groups(self.known, self._named.keys())
 
     @cached_property
     def _matched(self) -> CountsByLine:
@@ -192,21 +195,21 @@ class Cells:
     @cached_property
     def _matched_apart(self) -> list[CountsByLine]:
         """What a query that names one of the sets of groups matches, by line."""
-        return list(map(by_line, self._apart(self.known)))
+        return list(map(by_line, self._separate_sets(self.known)))
 
-    def _apart(self, cells: SeriesByCell) -> list[SeriesByCell]:
+    def _separate_sets(self, cells: SeriesByCell) -> list[SeriesByCell]:
         """Return the cells of each set of groups separately."""
         set_of = {
             group: index
             for index, groups in enumerate(self._groups_apart)
             for group in groups
         }
-        apart: list[SeriesByCell] = [{} for _ in self._groups_apart]
+        tables: list[SeriesByCell] = [{} for _ in self._groups_apart]
         for cell, cell_series in cells.items():
             for series in cell_series:
                 if (index := set_of.get(series.reporting_group_id)) is not None:
-                    apart[index].setdefault(cell, []).append(series)
-        return apart
+                    tables[index].setdefault(cell, []).append(series)
+        return tables
 
     @cached_property
     def _groups_apart(self) -> list[set[str]]:
@@ -234,13 +237,13 @@ class Cells:
         return sets if len(sets) > 1 else []
 
 
-def _of_groups(cells: SeriesByCell, groups: Set[str]) -> SeriesByCell:
-    of_groups: SeriesByCell = {}
+def _select_groups(cells: SeriesByCell, groups: Set[str]) -> SeriesByCell:
+    selection: SeriesByCell = {}
     for cell, cell_series in cells.items():
         for series in cell_series:
             if series.reporting_group_id in groups:
-                of_groups.setdefault(cell, []).append(series)
-    return of_groups
+                selection.setdefault(cell, []).append(series)
+    return selection
 
 
 def by_line(cells: SeriesByCell) -> CountsByLine:
@@ -269,7 +272,7 @@ def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> in
     )
 
 
-def _groups(cells: Iterable[Iterable[CatalogueSeries]]) -> dict[str, None]:
+def _collect_groups(cells: Iterable[Iterable[CatalogueSeries]]) -> dict[str, None]:
     return dict.fromkeys(
         series.reporting_group_id for cell_series in cells for series in cell_series
     )

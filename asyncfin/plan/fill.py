@@ -34,7 +34,7 @@ _path = attrgetter("scopes")
 
 
 def for_cache(
-    plan: Plan, cached: Set[str], unlisted: Set[str], *, fill: bool = True
+    plan: Plan, cached_ids: Set[str], unlisted_ids: Set[str], *, fill: bool = True
 ) -> Plan:
     """Return a plan that requests only what is not cached, and what is not known to be
     unlisted.
@@ -43,7 +43,7 @@ def for_cache(
     questions.
     """
     # An unlisted series is known to be empty.
-    available = cached | unlisted
+    available = cached_ids | unlisted_ids
     missing = [series for series in plan.series if series.series_id not in available]
     periods = plan.periods
     if periods is not None:
@@ -58,34 +58,36 @@ def for_cache(
             return plan  # nothing was cached since it was made
     batches = batches_of(plan.catalogue, missing, periods, plan.question.value_version)
     if fill:
-        batches = _filled(batches, plan.catalogue, available)
+        batches = _fill_batches(batches, plan.catalogue, available)
     return evolve(
         plan,
         batches=batches,
-        cached=tuple(series for series in plan.series if series.series_id in cached),
+        cached=tuple(
+            series for series in plan.series if series.series_id in cached_ids
+        ),
     )
 
 
-def _filled(
+def _fill_batches(
     batches: Sequence[Batch], catalogue: Catalogue, available: Set[str]
 ) -> tuple[Batch, ...]:
     """Widen batches with uncached series, at no extra request."""
-    uncached = {series.series_id for series in catalogue.series}.difference(
+    uncached_ids = {series.series_id for series in catalogue.series}.difference(
         available, *(batch.matched for batch in batches)
     )
-    # Each round of `_widened` examines the whole catalogue.
-    if not uncached:
+    # Each round of `_widen` examines the whole catalogue.
+    if not uncached_ids:
         return tuple(batches)
     wider = []
     for batch in batches:
         if batch.requests == 1:  # a batch of several pages has no room
-            batch = _widened(batch, catalogue, uncached)
-            uncached -= batch.matched
+            batch = _widen(batch, catalogue, uncached_ids)
+            uncached_ids -= batch.matched
         wider.append(batch)
     return tuple(wider)
 
 
-def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> Batch:
+def _widen(batch: Batch, catalogue: Catalogue, uncached_ids: Collection[str]) -> Batch:
     metrics, paths = (
         dict.fromkeys(batch.metric_ids),
         dict.fromkeys(batch.scope_combinations),
@@ -95,19 +97,19 @@ def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> B
     # fit.
     if (
         groups is not None
-        and len(_matched(catalogue, metrics, paths, None)) <= MAX_PAGE_SIZE
+        and len(_match(catalogue, metrics, paths, None)) <= MAX_PAGE_SIZE
     ):
         groups = None
-    room = MAX_PAGE_SIZE - len(_matched(catalogue, metrics, paths, groups))
+    room = MAX_PAGE_SIZE - len(_match(catalogue, metrics, paths, groups))
     grows = True
     while (
         grows and room
     ):  # each round chooses a metric or a path, and there are few of either
-        on_paths = _matchable(
+        on_paths = _select_queryable(
             chain.from_iterable(map(catalogue.by_path.__getitem__, paths)), groups
         )
-        used = _add(metrics, MAX_METRIC_IDS, on_paths, _metric, uncached, room)
-        of_metrics = _matchable(
+        used = _add(metrics, MAX_METRIC_IDS, on_paths, _metric, uncached_ids, room)
+        of_metrics = _select_queryable(
             chain.from_iterable(map(catalogue.by_metric.__getitem__, metrics)), groups
         )
         used += _add(
@@ -115,7 +117,7 @@ def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> B
             MAX_SCOPE_COMBINATIONS,
             of_metrics,
             _path,
-            uncached,
+            uncached_ids,
             room - used,
         )
         grows, room = used > 0, room - used
@@ -128,13 +130,13 @@ def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> B
             # series.
             counts = Counter(
                 s.scopes
-                for s in _matchable(catalogue.series, groups)
-                if s.series_id in uncached
+                for s in _select_queryable(catalogue.series, groups)
+                if s.series_id in uncached_ids
             )
             for path in [path for path, _ in counts.most_common() if path not in paths]:
                 cost = sum(
                     s.metric_id in metrics
-                    for s in _matchable(catalogue.by_path[path], groups)
+                    for s in _select_queryable(catalogue.by_path[path], groups)
                 )
                 if cost < room:
                     paths[path] = None
@@ -146,17 +148,17 @@ def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> B
         scope_combinations=tuple(paths),
         reporting_group_ids=groups,
         matched=frozenset(
-            series.series_id for series in _matched(catalogue, metrics, paths, groups)
+            series.series_id for series in _match(catalogue, metrics, paths, groups)
         ),
     )
 
 
 def _add(
-    chosen: dict[L, None],
+    batch_lines: dict[L, None],
     max_lines: int,
     series: Iterable[CatalogueSeries],
     line_of: Callable[[CatalogueSeries], L],
-    uncached: Collection[str],
+    uncached_ids: Collection[str],
     room: int,
 ) -> int:
     """Choose more metrics or paths, those with the largest uncached share first; return
@@ -165,24 +167,28 @@ def _add(
     lines: dict[L, list[CatalogueSeries]] = {}
     for item in series:
         line = line_of(item)
-        if line not in chosen:
+        if line not in batch_lines:
             lines.setdefault(line, []).append(item)
     # By the share and not by the number: cached series would be read a second time.
     share = {
-        line: sum(item.series_id in uncached for item in items) / len(items)
+        line: sum(item.series_id in uncached_ids for item in items) / len(items)
         for line, items in lines.items()
     }
     used = 0
     # The sort keeps the catalogue's order among equals, so that equal questions have
     # equal plans.
     for line in sorted(lines, key=lambda line: -share[line]):
-        if share[line] and len(chosen) < max_lines and used + len(lines[line]) <= room:
-            chosen[line] = None
+        if (
+            share[line]
+            and len(batch_lines) < max_lines
+            and used + len(lines[line]) <= room
+        ):
+            batch_lines[line] = None
             used += len(lines[line])
     return used
 
 
-def _matchable(
+def _select_queryable(
     series: Iterable[CatalogueSeries], groups: Collection[str] | None
 ) -> Iterator[CatalogueSeries]:
     """Yield the series that a query of these groups can match within the caps of spec
@@ -194,7 +200,7 @@ def _matchable(
             yield item
 
 
-def _matched(
+def _match(
     catalogue: Catalogue,
     metrics: Iterable[str],
     paths: Collection[ScopePath],

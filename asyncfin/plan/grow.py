@@ -39,7 +39,7 @@ _PARTNERS_WEIGHED = 1000
 
 def grow(
     cells: Cells,
-    wanted: SeriesByCell,
+    series_by_cell: SeriesByCell,
     *,
     enough: int,
     limit: float = inf,
@@ -55,13 +55,13 @@ def grow(
     """
     # A copy, from which assigned series are removed: the caller continues with the
     # original.
-    unassigned = dict(wanted)
-    left = sum(map(len, unassigned.values()))
-    views = (_Growth(view, spare) for view in cells.views(unassigned))
+    unassigned_cells = dict(series_by_cell)
+    unassigned_count = sum(map(len, unassigned_cells.values()))
+    views = (_Growth(view, spare) for view in cells.views(unassigned_cells))
     growths = [next(views)]
     homes: list[Sequence[CatalogueSeries]] = []
-    most = MAX_PAGE_SIZE
-    while 0 < left <= most * (limit - len(homes)):
+    largest_count = MAX_PAGE_SIZE
+    while 0 < unassigned_count <= largest_count * (limit - len(homes)):
         # The first view, of all groups, is usually the best; the others are made only
         # if it leaves room.
         best, batch = growths[0].series(), growths[0].batch()
@@ -78,31 +78,31 @@ def grow(
                     break
         if not best:
             break
-        assigned = {series.series_id for series in best}
+        assigned_ids = {series.series_id for series in best}
         for growth in growths:
-            growth.assign(batch, assigned)
-        left -= len(best)
+            growth.assign(batch, assigned_ids)
+        unassigned_count -= len(best)
         homes.append(best)
         # Batches rarely become larger, so the rest needs at least about as many of this
         # size.
-        most = max(map(len, homes[-2:]))
-    return None if left else homes
+        largest_count = max(map(len, homes[-2:]))
+    return None if unassigned_count else homes
 
 
 class _Growth:
     """The unassigned series of one view, and the batch that would take most of them."""
 
     def __init__(self, view: View, spare: int) -> None:
-        self._unassigned, self._spare = view.wanted, spare
-        self.left = sum(map(len, view.wanted.values()))
+        self._unassigned, self._spare = view.cells, spare
+        self.left = sum(map(len, view.cells.values()))
         # A cell with more series than a page fits into no batch of one page, so it must
         # not attract one.
         fitting = {
             (metric, path): series
-            for (metric, path), series in view.wanted.items()
-            if view.matched[0][metric][path] <= MAX_PAGE_SIZE
+            for (metric, path), series in view.cells.items()
+            if view.counts[0][metric][path] <= MAX_PAGE_SIZE
         }
-        self._table = _Counts(view.matched, fitting)
+        self._table = _Counts(view.counts, fitting)
         self._batch: list[Cell] | None = None
 
     def batch(self) -> list[Cell]:
@@ -113,18 +113,18 @@ class _Growth:
     def series(self) -> list[CatalogueSeries]:
         return [series for cell in self.batch() for series in self._unassigned[cell]]
 
-    def assign(self, cells: list[Cell], assigned: set[str]) -> None:
+    def assign(self, cells: list[Cell], assigned_ids: set[str]) -> None:
         """Drop the assigned series of these cells."""
         for cell in cells:
             series = self._unassigned.get(cell, [])
-            left = [item for item in series if item.series_id not in assigned]
-            if len(left) == len(series):
+            remainder = [item for item in series if item.series_id not in assigned_ids]
+            if len(remainder) == len(series):
                 continue  # the batch that was grown for this view is still valid
-            self._table.assign(cell, len(series) - len(left))
-            self.left -= len(series) - len(left)
+            self._table.assign(cell, len(series) - len(remainder))
+            self.left -= len(series) - len(remainder)
             self._batch = None
-            if left:
-                self._unassigned[cell] = left
+            if remainder:
+                self._unassigned[cell] = remainder
             else:
                 del self._unassigned[cell]
 
@@ -136,9 +136,9 @@ class _Counts:
     page by itself.
     """
 
-    def __init__(self, matched: CountsByLine, unassigned: SeriesByCell) -> None:
-        self.matched = matched
-        self.unassigned = by_line(unassigned)
+    def __init__(self, counts: CountsByLine, unassigned_cells: SeriesByCell) -> None:
+        self.matched = counts
+        self.unassigned = by_line(unassigned_cells)
         self.total = tuple(
             {line: sum(cells.values()) for line, cells in side.items()}
             for side in self.unassigned
@@ -157,24 +157,26 @@ class _Counts:
         metric, path = cell
         if path not in self.unassigned[0].get(metric, ()):
             return
-        for unassigned, total, line, other in (
+        for table, total, line, crossing in (
             (self.unassigned[0], self.total[0], metric, path),
             (self.unassigned[1], self.total[1], path, metric),
         ):
-            cells = unassigned[line]
+            cells = table[line]
             total[line] -= count
-            cells[other] -= count
-            if not cells[other]:
-                del cells[other]
+            cells[crossing] -= count
+            if not cells[crossing]:
+                del cells[crossing]
                 if not cells:
-                    del unassigned[line]
+                    del table[line]
 
     def largest_hub(self) -> tuple[int, int] | None:
         """Return the side and the line with the most partners left."""
-        tops = [(*top, side) for side in (0, 1) if (top := self._hub(side)) is not None]
+        tops = [
+            (*top, side) for side in (0, 1) if (top := self._find_hub(side)) is not None
+        ]
         return (min(tops)[2], min(tops)[1]) if tops else None
 
-    def _hub(self, side: int) -> tuple[int, int] | None:
+    def _find_hub(self, side: int) -> tuple[int, int] | None:
         """Return the line of a side with the most partners left, as (-partners,
         line).
         """
@@ -194,7 +196,10 @@ class _Counts:
         """Yield the lines with the most partners left, in that order."""
         hubs_seen: list[tuple[int, int]] = []
         try:
-            while len(hubs_seen) < _HUBS_TRIED and (top := self._hub(side)) is not None:
+            while (
+                len(hubs_seen) < _HUBS_TRIED
+                and (top := self._find_hub(side)) is not None
+            ):
                 hubs_seen.append(heappop(self._hubs[side]))
                 yield top[1]
         finally:
@@ -230,32 +235,34 @@ class _GrowingBatch:
 
     def cells(self) -> list[Cell]:
         """Return the unassigned cells of the chosen lines."""
-        unassigned, paths = self._table.unassigned[0], self._chosen[1]
+        paths_of, paths = self._table.unassigned[0], self._chosen[1]
         return [
-            (m, p) for m in self._chosen[0] for p in unassigned.get(m, ()) if p in paths
+            (m, p) for m in self._chosen[0] for p in paths_of.get(m, ()) if p in paths
         ]
 
     def _free(self, side: int) -> int:
         return MAX_LINES[side] - len(self._chosen[side]) - self._spare
 
-    def _cost(self, side: int, line: int) -> int:
+    def _sum_cost(self, side: int, line: int) -> int:
         """Return how many more series the batch would match with this line."""
         # Planning spends most of its time here: walk along whichever of the two is
         # shorter.
-        cells, others = self._table.matched[side][line], self._chosen[1 - side]
-        if len(others) < len(cells):
-            return sum([cells[other] for other in others if other in cells])
-        return sum([count for other, count in cells.items() if other in others])
+        cells, crossings = self._table.matched[side][line], self._chosen[1 - side]
+        if len(crossings) < len(cells):
+            return sum([cells[crossing] for crossing in crossings if crossing in cells])
+        return sum(
+            [count for crossing, count in cells.items() if crossing in crossings]
+        )
 
     def choose(self, side: int, line: int, cost: int) -> None:
         self._room -= cost
         self._chosen[side][line] = None
         other_side, gain = 1 - side, self._gain[1 - side]
-        chosen, near = self._chosen[other_side], self._near
-        for other, count in self._table.unassigned[side].get(line, {}).items():
-            if other not in chosen:
-                gain[other] = count = gain.get(other, 0) + count
-                heappush(near, (0, -count, other_side, other))
+        crossings, near = self._chosen[other_side], self._near
+        for crossing, count in self._table.unassigned[side].get(line, {}).items():
+            if crossing not in crossings:
+                gain[crossing] = count = gain.get(crossing, 0) + count
+                heappush(near, (0, -count, other_side, crossing))
 
     def start(self, side: int, hub: int) -> None:
         """Choose a hub and, where its partners are too many, the ones that fill the
@@ -263,9 +270,9 @@ class _GrowingBatch:
         """
         partners = self._table.unassigned[side][hub]
         if len(partners) <= self._free(1 - side):
-            self.choose(side, hub, self._cost(side, hub))
+            self.choose(side, hub, self._sum_cost(side, hub))
             return
-        self._room -= self._cost(side, hub)
+        self._room -= self._sum_cost(side, hub)
         self._chosen[side][hub] = None
         self.fill_evenly(1 - side, partners)
 
@@ -277,11 +284,11 @@ class _GrowingBatch:
         totals = sorted(by_total)
         missing = self._room
         while totals and self._room and (free := self._free(side)):
-            total = _closest(totals, missing / free)
+            total = _find_closest(totals, missing / free)
             line = by_total[total].pop()
             if not by_total[total]:
                 totals.remove(total)
-            if (cost := self._cost(side, line)) <= self._room:
+            if (cost := self._sum_cost(side, line)) <= self._room:
                 self.choose(side, line, cost)
                 missing -= total
 
@@ -300,7 +307,7 @@ class _GrowingBatch:
                 or not self._free(side)
             ):
                 continue
-            cost = self._cost(side, line)
+            cost = self._sum_cost(side, line)
             if cost > self._room:
                 continue
             # An entry's waste may be outdated, and waste only grows: examine it again
@@ -330,16 +337,17 @@ class _GrowingBatch:
         for line in self._hubs[side]:
             if line in self._chosen[side]:
                 continue
-            room = self._room - self._cost(side, line)
+            room = self._room - self._sum_cost(side, line)
             cells = self._table.matched[side][line]
             partners = islice(self._table.unassigned[side][line], _PARTNERS_TRIED)
             if any(
-                self._cost(1 - side, other) + cells[other] <= room for other in partners
+                self._sum_cost(1 - side, partner) + cells[partner] <= room
+                for partner in partners
             ):
                 yield line
 
 
-def _closest(ascending: list[int], number: float) -> int:
+def _find_closest(ascending: list[int], number: float) -> int:
     """Return the entry closest to a number, the larger one of two."""
     index = bisect_left(ascending, number)
     around = ascending[max(index - 1, 0) : index + 1]

@@ -100,19 +100,22 @@ class Plan:
         """The requests that the caps make necessary, whatever the batches; some plans
         need more.
         """
-        requested = set[str]().union(*(batch.home for batch in self.batches))
+        home_ids = set[str]().union(*(batch.home for batch in self.batches))
         crossings = {
             (series.metric_id, series.scopes)
             for series in self.series
-            if series.series_id in requested
+            if series.series_id in home_ids
         }
-        return lower_bound(len(requested), crossings)
+        return lower_bound(len(home_ids), crossings)
 
     @property
     def _about_periods(self) -> str:
         if self.periods is None:
-            listed = self.catalogue.periods
-            has_some = listed and resolve(self.question.periods, listed) is not None
+            catalogue_periods = self.catalogue.periods
+            has_some = (
+                catalogue_periods
+                and resolve(self.question.periods, catalogue_periods) is not None
+            )
             return "" if has_some else ", of which the catalogue has none"
         if all(batch.periods == self.periods for batch in self.batches):
             return ""
@@ -218,19 +221,19 @@ def batches_of(
     """Return the queries for these series, given in catalogue order."""
     if not series or periods is None:
         return ()
-    requested = requested_periods(catalogue, periods)
+    batch_periods = requested_periods(catalogue, periods)
     return tuple(
         Batch(
             metric_ids=product.metric_ids,
             scope_combinations=product.paths,
-            periods=requested,
+            periods=batch_periods,
             reporting_group_ids=product.groups,
             value_version=value_version,
             expected_dataset_id=catalogue.dataset_id,
             home=frozenset(series.series_id for series in product.home),
-            matched=frozenset(series.series_id for series in product.matched),
+            matched=frozenset(series.series_id for series in product.matching_series),
         )
-        for product in _cross_products(Cells(catalogue, series))
+        for product in _find_products(Cells(catalogue, series))
     )
 
 
@@ -243,62 +246,74 @@ def requested_periods(catalogue: Catalogue, periods: Resolved) -> Resolved:
     )
 
 
-def _cross_products(cells: Cells) -> list[CrossProduct]:
+def _find_products(cells: Cells) -> list[CrossProduct]:
     """Return what the batches name, in the fewest requests that were found."""
     single = cells.single_query()
     if single and single.requests == 1:
         return [single]
     # What follows a cursor is planned first: neither strips nor grown batches can
     # contain it.
-    oversized = cells.oversized_cells()
-    others = cells.wanted
-    apart = {series.series_id for product in oversized for series in product.home}
-    if apart:
-        others = {}
+    oversized_products = cells.oversized_cells()
+    remainder = cells.wanted
+    oversized_ids = {
+        series.series_id for product in oversized_products for series in product.home
+    }
+    if oversized_ids:
+        remainder = {}
         for cell, items in cells.wanted.items():
-            if remaining := [item for item in items if item.series_id not in apart]:
-                others[cell] = remaining
-    bound = lower_bound(sum(map(len, cells.wanted.values())), cells.wanted) - _requests(
-        oversized
-    )
-    homes = _find_homes(cells, others, bound)
-    products = [*oversized, *map(cells.cross_product, homes)]
+            if remaining := [
+                item for item in items if item.series_id not in oversized_ids
+            ]:
+                remainder[cell] = remaining
+    bound = lower_bound(
+        sum(map(len, cells.wanted.values())), cells.wanted
+    ) - _count_requests(oversized_products)
+    homes = _find_homes(cells, remainder, bound)
+    products = [*oversized_products, *map(cells.cross_product, homes)]
     # Two pages in a row take twice as long as batches at once: worth it where it saves
     # one request of three.
     return (
-        [single] if single and single.requests <= 2 < _requests(products) else products
+        [single]
+        if single and single.requests <= 2 < _count_requests(products)
+        else products
     )
 
 
 def _find_homes(
-    cells: Cells, wanted: SeriesByCell, bound: int
+    cells: Cells, series_by_cell: SeriesByCell, bound: int
 ) -> list[Sequence[CatalogueSeries]]:
     """Return the home series of batches of a page each: the fewest of the ways that are
     tried, until they are close to the bound.
     """
     homes: list[Sequence[CatalogueSeries]] | None = None
     enough = bound + bound // _FEW
-    if wanted and cells.density > _DENSE:
-        homes = strips(cells, wanted, enough=enough)
+    if series_by_cell and cells.density > _DENSE:
+        homes = strips(cells, series_by_cell, enough=enough)
     if not homes or len(homes) > _CLOSE * bound:
         # Quickly first, by the first view alone; with all views, which takes longer,
         # only if it may pay.
-        candidates = grow(cells, wanted, enough=1)
+        candidates = grow(cells, series_by_cell, enough=1)
         assert candidates is not None  # no limit is set
         if len(candidates) > _CLOSE * bound:
             candidates = (
-                grow(cells, wanted, enough=MAX_PAGE_SIZE, limit=len(candidates))
+                grow(cells, series_by_cell, enough=MAX_PAGE_SIZE, limit=len(candidates))
                 or candidates
             )
         homes = min(homes, candidates, key=len) if homes else candidates
     # Tables of small dense blocks, and of hubs that cross.
     if len(homes) > _CLOSE * bound:
         limit = len(homes)
-        homes = strips(cells, wanted, enough=enough, limit=limit, sparse=True) or homes
+        homes = (
+            strips(cells, series_by_cell, enough=enough, limit=limit, sparse=True)
+            or homes
+        )
     if len(homes) > _CLOSE * bound:
-        homes = grow(cells, wanted, enough=1, limit=len(homes) - 1, spare=1) or homes
+        homes = (
+            grow(cells, series_by_cell, enough=1, limit=len(homes) - 1, spare=1)
+            or homes
+        )
     return homes
 
 
-def _requests(products: Iterable[CrossProduct]) -> int:
+def _count_requests(products: Iterable[CrossProduct]) -> int:
     return sum(product.requests for product in products)

@@ -45,7 +45,7 @@ class Question:
     allow_missing: bool = False
     # Kept for the catalogue that it was judged in last: planning and the answer read
     # the same judgement.
-    _judged: Judged | None = field(default=None, init=False, repr=False, eq=False)
+    _judgement: Judged | None = field(default=None, init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         check_entity_id(self.entity_id)
@@ -92,17 +92,19 @@ class Question:
         The periods are None if nothing is to be requested: as `resolved` says or, with
         `allow_missing`, if the catalogue has nothing of the question.
         """
-        judged = self.judged(catalogue)
+        judgement = self.judged(catalogue)
         error = (
-            judged.error() if judged.is_ambiguous or not self.allow_missing else None
+            judgement.error()
+            if judgement.is_ambiguous or not self.allow_missing
+            else None
         )
         if error is not None:
             raise error
         if self.allow_missing:
-            has_none = has_nothing(self.select, judged.missing)
+            has_none = has_nothing(self.select, judgement.missing)
             if has_none or not _has_periods(catalogue, self.periods):
                 return (), None
-        return judged.series, self.resolved(catalogue)
+        return judgement.series, self.resolved(catalogue)
 
     def resolved(self, catalogue: Catalogue) -> Resolved | None:
         """Return the periods to request in a catalogue, or raise SelectionError.
@@ -116,10 +118,10 @@ class Question:
 
     def judged(self, catalogue: Catalogue) -> Judged:
         """Return what the Select means in a catalogue."""
-        if self._judged is None or self._judged.catalogue is not catalogue:
-            object.__setattr__(self, "_judged", judge(catalogue, self.select))
-            assert self._judged is not None
-        return self._judged
+        if self._judgement is None or self._judgement.catalogue is not catalogue:
+            object.__setattr__(self, "_judgement", judge(catalogue, self.select))
+            assert self._judgement is not None
+        return self._judgement
 
     def missing(self, catalogue: Catalogue) -> Missing:
         """Return the ids, words and periods of the question that a catalogue does not
@@ -129,7 +131,7 @@ class Question:
         for a rule that selects no period.
         """
         missing = dict(self.judged(catalogue).missing)
-        if periods := _missing_periods(catalogue, self.periods):
+        if periods := _list_missing_periods(catalogue, self.periods):
             missing["periods"] = periods
         return missing
 
@@ -140,8 +142,14 @@ def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:
     return resolve(periods, catalogue.periods) is not None
 
 
-def _missing_periods(catalogue: Catalogue, periods: PeriodSelection) -> tuple[str, ...]:
+def _list_missing_periods(
+    catalogue: Catalogue, periods: PeriodSelection
+) -> tuple[str, ...]:
     if isinstance(periods, Exact):
-        listed = set(catalogue.periods)
-        return tuple(period.label for period in periods.periods if period not in listed)
+        catalogue_periods = set(catalogue.periods)
+        return tuple(
+            period.label
+            for period in periods.periods
+            if period not in catalogue_periods
+        )
     return () if _has_periods(catalogue, periods) else (str(periods),)

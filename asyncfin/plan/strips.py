@@ -23,7 +23,7 @@ CountsOfLines: TypeAlias = Mapping[int, Mapping[int, int]]
 
 def strips(
     cells: Cells,
-    wanted: SeriesByCell,
+    series_by_cell: SeriesByCell,
     *,
     enough: int,
     limit: int = maxsize,
@@ -37,11 +37,11 @@ def strips(
     The way with the fewest batches is taken, or the first with at most `enough`. None:
     no way has fewer than `limit`.
     """
-    views = cells.views(wanted)
+    views = cells.views(series_by_cell)
     ways = (
-        (home for view in together for home in _homes(view, side, sparse))
-        for together in map(list, (islice(views, 1), views))
-        if together
+        (home for view in view_group for home in _pack_homes(view, side, sparse))
+        for view_group in map(list, (islice(views, 1), views))
+        if view_group
         for side in (0, 1)
     )
     best: list[Sequence[CatalogueSeries]] | None = None
@@ -54,33 +54,38 @@ def strips(
     return best
 
 
-def _homes(view: View, side: int, sparse: bool) -> Iterator[Sequence[CatalogueSeries]]:
+def _pack_homes(
+    view: View, side: int, sparse: bool
+) -> Iterator[Sequence[CatalogueSeries]]:
     """Yield the home series of each page, with the lines of one side cut into
     strips.
     """
-    by_side = by_line(view.wanted)[side]
+    by_side = by_line(view.cells)[side]
     # The lines of a block share their first crossing line, wherever they are in the
     # catalogue.
     order = sorted(
         by_side, key=lambda line: (min(by_side[line]), line) if sparse else (0, line)
     )
-    for lines, pages in _strips(view.matched[side], by_side, order, side):
+    for lines, pages in _cut_strips(view.counts[side], by_side, order, side):
         for page in pages:
             cells = [
-                (line, other)
+                (line, crossing)
                 for line in lines
-                for other in page
-                if other in by_side[line]
+                for crossing in page
+                if crossing in by_side[line]
             ]
             yield [
                 series
                 for cell in cells
-                for series in view.wanted[cell if side == 0 else cell[::-1]]
+                for series in view.cells[cell if side == 0 else cell[::-1]]
             ]
 
 
-def _strips(
-    matched: CountsOfLines, wanted: CountsOfLines, lines: Sequence[int], side: int
+def _cut_strips(
+    all_counts: CountsOfLines,
+    wanted_counts: CountsOfLines,
+    lines: Sequence[int],
+    side: int,
 ) -> Iterator[tuple[Sequence[int], list[list[int]]]]:
     """Yield the lines of each strip, and the lines of the other side on each of its
     pages.
@@ -89,8 +94,8 @@ def _strips(
     start = 0
     while start < len(lines):
         widths = []
-        for width, gain, total, costs in _widths(
-            matched, wanted, lines[start : start + MAX_LINES[side]]
+        for width, gain, total, costs in _try_widths(
+            all_counts, wanted_counts, lines[start : start + MAX_LINES[side]]
         ):
             fewest = max(ceil(total / MAX_PAGE_SIZE), ceil(len(costs) / max_others))
             widths.append((gain / fewest, width, gain, costs.copy()))
@@ -98,23 +103,23 @@ def _strips(
         # strip is judged alone: what is left for the next ones depends little on where
         # it ends. Packing takes longest, so widths that may have the most come first,
         # and those that can't have it are not packed.
-        best, chosen, pages = 0.0, 0, list[list[int]]()
-        for most, width, gain, costs in sorted(
+        best, best_width, pages = 0.0, 0, list[list[int]]()
+        for potential, width, gain, costs in sorted(
             widths, key=lambda item: (-item[0], item[1])
         ):
-            if most < best:
+            if potential < best:
                 break
-            if most == best and width > chosen:
+            if potential == best and width > best_width:
                 continue
-            packed_pages = _pages(costs, max_others)
-            if (gain / len(packed_pages), -width) > (best, -chosen):
-                best, chosen, pages = gain / len(packed_pages), width, packed_pages
-        yield lines[start : start + chosen], pages
-        start += chosen
+            packed_pages = _pack_pages(costs, max_others)
+            if (gain / len(packed_pages), -width) > (best, -best_width):
+                best, best_width, pages = gain / len(packed_pages), width, packed_pages
+        yield lines[start : start + best_width], pages
+        start += best_width
 
 
-def _widths(
-    matched: CountsOfLines, wanted: CountsOfLines, lines: Sequence[int]
+def _try_widths(
+    all_counts: CountsOfLines, wanted_counts: CountsOfLines, lines: Sequence[int]
 ) -> Iterator[tuple[int, int, int, dict[int, int]]]:
     """Yield each possible width of a strip, its wanted series, what it matches, and by
     crossing line.
@@ -128,25 +133,25 @@ def _widths(
     all_costs: dict[int, int] = {}
     costs: dict[int, int] = {}
     for width, line in enumerate(lines, 1):
-        changed = []
-        for other, count in matched[line].items():
-            all_costs[other] = all_costs.get(other, 0) + count
-            if other in costs:
-                costs[other] += count
+        changed_lines = []
+        for crossing, count in all_counts[line].items():
+            all_costs[crossing] = all_costs.get(crossing, 0) + count
+            if crossing in costs:
+                costs[crossing] += count
                 total += count
-                changed.append(other)
-        for other, count in wanted[line].items():
+                changed_lines.append(crossing)
+        for crossing, count in wanted_counts[line].items():
             gain += count
-            if other not in costs:
-                costs[other] = all_costs[other]
-                total += costs[other]
-                changed.append(other)
-        if max(map(costs.__getitem__, changed)) > MAX_PAGE_SIZE:
+            if crossing not in costs:
+                costs[crossing] = all_costs[crossing]
+                total += costs[crossing]
+                changed_lines.append(crossing)
+        if max(map(costs.__getitem__, changed_lines)) > MAX_PAGE_SIZE:
             return  # a crossing line fits on no page, in this width or a greater one
         yield width, gain, total, costs
 
 
-def _pages(costs: Mapping[int, int], max_lines: int) -> list[list[int]]:
+def _pack_pages(costs: Mapping[int, int], max_lines: int) -> list[list[int]]:
     """Pack lines into pages of at most 100 series: the largest first, each on the first
     page with room.
     """

@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from asyncfin.plan.strips import _pages, _widths
+from asyncfin.plan.strips import _pack_pages, _try_widths
 
 
 @given(st.dictionaries(st.integers(0, 40), st.integers(1, 100)), st.integers(1, 6))
@@ -16,7 +16,7 @@ def test_lines_fill_the_first_page(costs: dict[int, int], max_lines: int) -> Non
         if (page := next(fits, None)) is None:
             pages.append(page := [])
         page.append(line)
-    assert _pages(costs, max_lines) == pages
+    assert _pack_pages(costs, max_lines) == pages
 
 
 Lines = st.dictionaries(st.integers(0, 9), st.integers(1, 30), min_size=1)
@@ -38,4 +38,6 @@ def test_width_counts_matches_of_its_strip(lines: list[tuple[dict[int, int], set
             break
         gain = sum(sum(wanted[at].values()) for at in range(width))
         found.append((width, gain, sum(costs.values()), costs))
-    assert [(*facts, dict(costs)) for *facts, costs in _widths(matched, wanted, range(len(lines)))] == found
+    assert [
+        (*facts, dict(costs)) for *facts, costs in _try_widths(matched, wanted, range(len(lines)))
+    ] == found

@@ -114,7 +114,7 @@ def plan_of(
             reporting_group_ids=product.groups,
             expected_dataset_id=catalogue.dataset_id,
             home=frozenset(series.series_id for series in product.home),
-            matched=frozenset(series.series_id for series in product.matched),
+            matched=frozenset(series.series_id for series in product.matching_series),
         )
         for product in products
     ]

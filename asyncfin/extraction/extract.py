@@ -11,13 +11,14 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from attrs import define, evolve, field
 
 from asyncfin import Client, Select, checks
 from asyncfin.checks import check_entity_id
 from asyncfin.clock import utc_now
-from asyncfin.errors import ArgumentError, RunInProgressError
+from asyncfin.errors import ArgumentError, RunInProgressError, SelectionError
 from asyncfin.extraction.feed import Feed
 from asyncfin.extraction.feed_writer import find_feed, record_files
 from asyncfin.extraction.last import (
@@ -65,17 +66,32 @@ from asyncfin.words import lasting
 _log = logging.getLogger("asyncfin")
 # Seconds between two looks at a lock that is waited for.
 _LOOK_SECONDS = 5.0
+# File systems take names of 255 bytes, with ".parquet" and what a temporary file adds.
+_LONGEST_NAME = 200
 
 
 def check_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Return distinct entity ids, in their order.
 
     Raises:
-        SelectionError: there is none, or one is not an entity id.
+        SelectionError: there is none, one is not an entity id or too long for the name
+            of a file, or two differ only in case.
     """
     ids = checks.texts("entity_ids", entity_ids, "entity id")
+    distinct: dict[str, str] = {}
     for entity_id in ids:
         check_entity_id(entity_id)
+        if len(quote(entity_id, safe="")) > _LONGEST_NAME:
+            raise SelectionError(
+                f"entity_ids: {entity_id!r} is too long for the name of a file"
+            )
+        # Many file systems would give both the same file.
+        other = distinct.setdefault(entity_id.casefold(), entity_id)
+        if other != entity_id:
+            raise SelectionError(
+                f"entity_ids {other!r} and {entity_id!r} differ only in case: leave "
+                "out one of them, or extract it to another folder"
+            )
     return ids
 
 

@@ -148,6 +148,7 @@ CRITERIA = (
 _BY_FIELD = {criterion.field: criterion for criterion in CRITERIA}
 # The rows of `Select.of`; they are explained as series ids are.
 _BY_FIELD["series"] = CRITERIA[-1]
+_WORDS = [criterion.field for criterion in CRITERIA if criterion.is_word]
 
 
 def _list_conditions(catalogue: Any, select: Select) -> list[Condition]:
@@ -313,29 +314,31 @@ def _find_conflict(
 
 def unstated_notes(catalogue: Any, select: Select) -> Iterator[str]:
     """Yield a line for each word of a Select about the series that state none, and meet
-    the rest of it.
+    all conditions about what they state.
 
     `where` is not called again: it counts as met.
     """
     conditions = _list_conditions(catalogue, select)
-    for criterion in CRITERIA:
-        words = getattr(select, criterion.field)
-        if not criterion.is_word or words is None or "" in words:
-            continue
-        series: Iterable[CatalogueSeries] = _list_candidates(catalogue, select)
-        for condition in conditions:
-            if condition.field != criterion.field:
-                series = filter(condition.is_met, series)
-        ids = [
-            member.series_id
-            for member in series
-            if not criterion.read(catalogue, member)
+    words = [name for name in _WORDS if getattr(select, name) is not None]
+    ids: dict[str, list[str]] = {name: [] for name in words}
+    for series in _list_candidates(catalogue, select) if words else ():
+        unmet_names = [
+            condition.field for condition in conditions if not condition.is_met(series)
         ]
-        if ids:
-            are = "states none and is" if len(ids) == 1 else "state none and are"
+        stated_names = [
+            name
+            for name in unmet_names
+            if name not in ids or _BY_FIELD[name].read(catalogue, series)
+        ]
+        if not stated_names:
+            for name in unmet_names:
+                ids[name].append(series.series_id)
+    for name, series_ids in ids.items():
+        if series_ids:
+            are = "states none and is" if len(series_ids) == 1 else "state none and are"
             yield (
-                f"{criterion.field}: {len(ids):,} series {are} left out: "
-                f"{listed(ids, _FEW)}"
+                f"{name}: {len(series_ids):,} series {are} left out: "
+                f"{listed(series_ids, _FEW)}"
             )
 
 

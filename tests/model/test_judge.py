@@ -72,6 +72,20 @@ def test_series_without_word_are_noted() -> None:
     )
 
 
+def test_two_missing_words_are_noted() -> None:
+    """A series that states neither of two words is named for both; another word is no missing one."""
+    stated = series(9, "Revenue", "income", CLOUD, basis="segment", period_meaning="sum")
+    neither = replace(REVENUE, basis="", period_meaning="")
+    other = replace(CASH, basis="", period_meaning="end")
+    notes = [
+        *unstated_notes(catalogue(stated, neither, other), Select(basis="segment", period_meaning="sum"))
+    ]
+    assert notes == [
+        "basis: 1 series states none and is left out: s1",
+        "period_meaning: 1 series states none and is left out: s1",
+    ]
+
+
 @given(st.sampled_from([EXAMPLE, without_basis()]), st.booleans(), st.booleans())
 def test_where_is_called_once_for_series(listed: Catalogue, passes: bool, narrowed: bool) -> None:
     """Whatever is made of the judgement: a message, what is missing, a plan and an answer."""

@@ -137,7 +137,7 @@ class Stitched:
 
     async def add(self, body: bytes, *, home: frozenset[str], asked: Resolved) -> None:
         page = await read_planned_page(body, home, self.stitch.plan.question.value_version)
-        wanted, _ = await self.stitch.add(page, home=home, asked=asked)
+        wanted, _ = await self.stitch.add(page, home=home, request_periods=asked)
         if wanted is not None:
             self.blocks.append(wanted)
 

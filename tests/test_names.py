@@ -33,7 +33,7 @@ VAGUE_NAMES: dict[str, int] = {
     "model": 3,
     "pacing": 26,
     "plan": 2,
-    "read": 52,
+    "read": 1,
     "sandbox": 8,
     "table": 52,
     "web": 12,

@@ -340,7 +340,7 @@ class Partition:
     async def _put_record(self, entity_id: str, record: EntityRecord) -> bool:
         key = f"{await self._entity(entity_id)}/{_RECORD}"
         row = encode_record(key, record)
-        return await self._store.put_if_later(key, row, record.sent)
+        return await self._store.put_if_later(key, row, record.sent_at)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         """Return the catalogue of a publication, or None if it is not cached."""

@@ -139,7 +139,7 @@ _MOMENT_BYTES = 20
 def encode_record(key: str, record: EntityRecord) -> bytes:
     """Return the row of a record, which begins with its moment."""
     body = msgspec.msgpack.encode((record.dataset_id, record.status))
-    return seal(b"%020d" % max(0, microseconds(record.sent)) + body, key)
+    return seal(b"%020d" % max(0, microseconds(record.sent_at)) + body, key)
 
 
 def decode_record(key: str, row: bytes) -> EntityRecord | None:
@@ -147,8 +147,8 @@ def decode_record(key: str, row: bytes) -> EntityRecord | None:
     with suppress(ValueError, OverflowError):
         body = verify(row, key)
         dataset_id, status = _record_decoder.decode(body[_MOMENT_BYTES:])
-        sent = EPOCH + row_moment(body) * _MICROSECOND
-        return EntityRecord(sent, dataset_id, status)
+        sent_at = EPOCH + row_moment(body) * _MICROSECOND
+        return EntityRecord(sent_at, dataset_id, status)
     return None
 
 

@@ -23,12 +23,12 @@ class EntityRecord:
     """The current publication of an entity, or the rejection of the last request.
 
     Attributes:
-        sent: when the request was sent, aware UTC.
+        sent_at: when the request was sent, aware UTC.
         dataset_id: the publication that the response was of; None after a rejection.
         status: 200, or the status of the rejection: 404, or 403 to one token.
     """
 
-    sent: datetime
+    sent_at: datetime
     dataset_id: str | None = None
     status: int = 200
 
@@ -44,7 +44,7 @@ class EntityRecord:
 
     def is_unknown(self, now: datetime) -> bool:
         """Return whether the record is from too far in the future."""
-        return self.sent > now + FUTURE
+        return self.sent_at > now + FUTURE
 
 
 def later(
@@ -55,4 +55,4 @@ def later(
         record = None
     if other is None or other.is_unknown(now):
         return record
-    return other if record is None or other.sent >= record.sent else record
+    return other if record is None or other.sent_at >= record.sent_at else record

@@ -111,7 +111,7 @@ async def _read_pages(
             read.received_at = page.at
             with error_context("query", page.entity_id, page):
                 block, read_block = await stitch.add(
-                    page, home=form.home, asked=form.periods
+                    page, home=form.home, request_periods=form.periods
                 )
             if writer is not None and read_block is not None:
                 await writer.add([read_block])

@@ -56,17 +56,17 @@ async def compare(
     checks.seconds_or_none("max_age", max_age)
     state = _Comparing(publications)
     reads = state.reads
-    async with AsyncExitStack() as announced:
+    async with AsyncExitStack() as announcements:
         for entity_id, source in by_entity.items():
             try:
                 question = Question(
                     source, select, periods, value_version, max_age, allow_missing=True
                 )
             except SelectionError as error:
-                state.failed[entity_id] = error
+                state.errors[entity_id] = error
                 continue
             read = Read(publications, question, "compare")
-            reads[entity_id] = await announced.enter_async_context(read.announced())
+            reads[entity_id] = await announcements.enter_async_context(read.announced())
         # Of a single entity the rule needs no other catalogue.
         if isinstance(periods, Rule) and len(by_entity) > 1:
             await state.read_by_rule(periods)
@@ -76,7 +76,7 @@ async def compare(
             )
         panels = {}
         for entity_id, read in reads.items():
-            read.error = state.failed.get(entity_id)
+            read.error = state.errors.get(entity_id)
             if read.error is None and entity_id in state.panels:
                 panel = evolve(state.panels[entity_id], requests=read.requests)
                 panels[entity_id] = panel
@@ -91,13 +91,13 @@ async def compare(
     unknown = {name: names for name, names in common.items() if name != "periods"}
     comparison = Comparison(
         panels,
-        {name: state.failed[name] for name in by_entity if name in state.failed},
+        {name: state.errors[name] for name in by_entity if name in state.errors},
         missing,
         unknown,
         select,
         value_version,
         sum(read.requests for read in reads.values()),
-        state.ended,
+        state.end_error,
         {name: catalogue.name for name, catalogue in state.catalogues.items()},
     )
     _check_any(comparison)
@@ -122,16 +122,16 @@ class _Comparing:
 
     Attributes:
         periods: those of a rule, resolved over the catalogues of all entities.
-        ended: what ended the reading: it would fail every other entity too.
+        end_error: what ended the reading: it would fail every other entity too.
     """
 
     publications: Publications
     reads: dict[str, Read] = field(factory=dict)
     catalogues: dict[str, Catalogue] = field(factory=dict)
     panels: dict[str, Panel] = field(factory=dict)
-    failed: dict[str, AsyncfinError] = field(factory=dict)
+    errors: dict[str, AsyncfinError] = field(factory=dict)
     periods: Exact | None = None
-    ended: AsyncfinError | None = None
+    end_error: AsyncfinError | None = None
 
     async def read_each(
         self,
@@ -147,21 +147,21 @@ class _Comparing:
 
         async def read_one(entity_id: str) -> None:
             try:
-                if self.ended is not None:
-                    raise self.ended
+                if self.end_error is not None:
+                    raise self.end_error
                 results[entity_id] = await read(entity_id)
             except AsyncfinError as error:
                 # Without its traceback, whose frames would keep everything that was
                 # read of the entity.
-                self.failed[entity_id] = error.with_traceback(None)
-                if self.ended is None and ends_all(error, waits=waits):
-                    self.ended = error
+                self.errors[entity_id] = error.with_traceback(None)
+                if self.end_error is None and ends_all(error, waits=waits):
+                    self.end_error = error
 
         jobs = [partial(read_one, entity_id) for entity_id in entity_ids]
         async with bounded(jobs, self.publications.limit) as ends:
             async for _ in ends:
                 pass
-        return self.ended is None
+        return self.end_error is None
 
     async def read_by_rule(self, rule: Rule) -> None:
         """Read the catalogues, resolve the rule over all of them, and query each entity
@@ -170,34 +170,34 @@ class _Comparing:
         An entity that changes meanwhile is read again, at most three times; the others
         only if the rule then resolves to other periods.
         """
-        changed = [*self.reads]
-        while changed:
+        changed_ids = [*self.reads]
+        while changed_ids:
             may_continue = await self.read_each(
-                changed, self.catalogues, self._read_catalogue
+                changed_ids, self.catalogues, self._read_catalogue
             )
             # A failed entity may have a catalogue of an earlier round.
             catalogues = {
                 entity_id: catalogue
                 for entity_id, catalogue in self.catalogues.items()
-                if entity_id not in self.failed
+                if entity_id not in self.errors
             }
             if not may_continue or not catalogues:
                 return
             periods = rule.resolve(catalogues.values())
-            repeated = changed if periods == self.periods else catalogues
+            repeated_ids = changed_ids if periods == self.periods else catalogues
             self.periods = periods
-            entity_ids = [name for name in repeated if name in catalogues]
+            entity_ids = [name for name in repeated_ids if name in catalogues]
             if not await self.read_each(entity_ids, self.panels, self._read_panel):
                 return
-            changed = [
+            changed_ids = [
                 entity_id
                 for entity_id in entity_ids
-                if isinstance(self.failed.get(entity_id), DatasetChangedError)
+                if isinstance(self.errors.get(entity_id), DatasetChangedError)
             ]
 
     async def _read_catalogue(self, entity_id: str) -> Catalogue:
         read = self.reads[entity_id]
-        change = self.failed.pop(entity_id, None)
+        change = self.errors.pop(entity_id, None)
         if isinstance(change, DatasetChangedError):
             await read.restart(change)
         return await read.attempt(read.catalogue)

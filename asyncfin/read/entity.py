@@ -82,21 +82,24 @@ async def read_versions(
         panels = await read.attempt(partial(_read_panels, read, versions))
         for panel in panels:
             read.add(panel)
-    first, *others = panels
+    first, *restated_panels = panels
     missing = question.missing(first.catalogue)
     return EntityAnswer(
-        question.entity_id, first, others[0] if others else None, missing
+        question.entity_id,
+        first,
+        restated_panels[0] if restated_panels else None,
+        missing,
     )
 
 
 async def _read_panels(read: Read, versions: Sequence[ValueVersion]) -> list[Panel]:
-    catalogue, panels, sent = await read.catalogue(), list[Panel](), 0
+    catalogue, panels, request_count = await read.catalogue(), list[Panel](), 0
     publication = read.publications.of(catalogue)
     for version in versions:
         question = evolve(read.question, value_version=version)
         plan = await plan_for(read, question, publication)
         panel = await read_panel(read, plan)
         # The requests of each, which are counted for the whole read.
-        panels.append(evolve(panel, requests=read.requests - sent))
-        sent = read.requests
+        panels.append(evolve(panel, requests=read.requests - request_count))
+        request_count = read.requests
     return panels

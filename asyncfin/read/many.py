@@ -77,13 +77,13 @@ async def read_many(
 
 async def _iter_distinct(entity_ids: EntityIds) -> AsyncGenerator[str, None]:
     """Yield each id once, and close a generator of ids at the end."""
-    seen: set[object] = set()
+    seen_ids: set[object] = set()
 
     def is_new(entity_id: object) -> bool:
         if not isinstance(entity_id, str):  # rejected when it is read
             return True
-        is_repeated = entity_id in seen
-        seen.add(entity_id)
+        is_repeated = entity_id in seen_ids
+        seen_ids.add(entity_id)
         return not is_repeated
 
     if not isinstance(entity_ids, AsyncIterable):

@@ -41,10 +41,10 @@ class Publication:
     catalogue: Catalogue
     # The ids of the series that a response over all periods has listed, by value
     # version.
-    listed: defaultdict[str, set[str]] = field(factory=lambda: defaultdict(set))
+    listed_ids: defaultdict[str, set[str]] = field(factory=lambda: defaultdict(set))
     # Those that two responses have left out, the second one over all periods, and that
     # none has listed since.
-    unlisted: defaultdict[str, set[str]] = field(factory=lambda: defaultdict(set))
+    unlisted_ids: defaultdict[str, set[str]] = field(factory=lambda: defaultdict(set))
     # The plans last made, by the key of their question.
     plans: LeastRecentlyUsed[Hashable, Plan] = field()
     # The panels last returned without a request, by their question.
@@ -56,8 +56,8 @@ class Publication:
 
     @plans.default
     def _make_plans(self) -> LeastRecentlyUsed[Hashable, Plan]:
-        most = _PLANNED_SERIES * len(self.catalogue)
-        return LeastRecentlyUsed(most, lambda plan: len(plan.series))
+        limit = _PLANNED_SERIES * len(self.catalogue)
+        return LeastRecentlyUsed(limit, lambda plan: len(plan.series))
 
 
 class Standing(Enum):
@@ -74,7 +74,7 @@ class LastPublication:
     """The publication last confirmed as current, when, and how a read stands to it."""
 
     publication: Publication
-    sent: datetime  # aware UTC; when the request was sent that confirmed it
+    sent_at: datetime  # aware UTC; when the request was sent that confirmed it
     standing: Standing
 
 

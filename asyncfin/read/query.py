@@ -113,9 +113,9 @@ async def read_panel(read: Read, current: Plan) -> Panel:
             async with _send_batches(read, stitch, batches, prefetch=True) as pages:
                 blocks += [block async for block in pages]
         blocks += await _retry_missing(read, stitch)
-        confirmed = await read.confirm(current.catalogue.dataset_id)
+        confirmed_at = await read.confirm(current.catalogue.dataset_id)
     return stitch.panel(
-        blocks, current.series, requests=read.requests, confirmed_at=confirmed
+        blocks, current.series, requests=read.requests, confirmed_at=confirmed_at
     )
 
 
@@ -179,11 +179,13 @@ async def _plan_missing(read: Read, current: Plan, blocks: tuple[Block, ...]) ->
     """Return a plan that requests the series that are not in the cached blocks, and no
     others.
     """
-    cached: set[str] = set().union(*(block.series_ids for block in blocks))
+    cached_ids: set[str] = set().union(*(block.series_ids for block in blocks))
     publication = read.publications.of(current.catalogue)
-    unlisted = publication.unlisted[current.question.value_version]
-    missing = {series.series_id for series in current.series} - cached - unlisted
-    make = partial(for_cache, current, cached, unlisted, fill=read.fills_cache)
+    unlisted_ids = publication.unlisted_ids[current.question.value_version]
+    missing = (
+        {series.series_id for series in current.series} - cached_ids - unlisted_ids
+    )
+    make = partial(for_cache, current, cached_ids, unlisted_ids, fill=read.fills_cache)
     # Filling a single batch looks at the whole catalogue.
     is_filled = missing and read.fills_cache
     return await _plan_aside(
@@ -219,8 +221,8 @@ async def _find_kept_panel(read: Read) -> Panel | None:
     panel = panels.get(key)
     if panel is None:
         return None
-    if panel.confirmed_at != last.sent:
-        panel = reconfirmed(panel, last.sent)
+    if panel.confirmed_at != last.sent_at:
+        panel = reconfirmed(panel, last.sent_at)
         panels.put(key, panel)
     # Decoded pages may be a hundred times as large as the values: of one panel at a
     # time.
@@ -259,11 +261,11 @@ async def _take_cached(
     if read.cache is None:
         return [], stitch.plan.batches
     blocks = await _load_blocks(read, stitch.plan)
-    taken = stitch.take(blocks)
+    parts = stitch.take(blocks)
     if not stitch.missing:
-        return taken, ()
+        return parts, ()
     current = await _plan_missing(read, stitch.plan, blocks)
-    return taken, current.batches
+    return parts, current.batches
 
 
 @asynccontextmanager
@@ -336,7 +338,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
             break
         blocks += round_blocks
     missing_ids = [series.series_id for series in stitch.missing]
-    listed_ids = stitch.publication.listed[version]
+    listed_ids = stitch.publication.listed_ids[version]
     lost = [series_id for series_id in missing_ids if series_id in listed_ids]
     if lost:
         raise IncompleteResultError(
@@ -400,31 +402,39 @@ async def _iter_pieces(read: Read, current: Plan) -> AsyncGenerator[Panel, None]
 
     # What is cached waits for the first page, which shows whether the publication is
     # still the current one.
-    cached, batches = await _take_cached(read, stitch)
+    cached_blocks, batches = await _take_cached(read, stitch)
     _count_cached(read, stitch)
-    held = deque(cached)
+    waiting_blocks = deque(cached_blocks)
 
     async def piece() -> Panel:
-        block, requests = stitch.release(held.popleft()), read.requests
-        confirmed = await read.confirm(dataset_id, store=False)
+        block, requests = stitch.release(waiting_blocks.popleft()), read.requests
+        confirmed_at = await read.confirm(dataset_id, store=False)
         series = stitch.series_of(block)
         return stitch.panel(
-            [block], series, requests=requests, confirmed_at=confirmed, whole=False
+            [block],
+            series,
+            requests=requests,
+            confirmed_at=confirmed_at,
+            is_whole=False,
         )
 
     async with _send_batches(read, stitch, batches) as pages:
         async for block in pages:
-            held.append(block)
+            waiting_blocks.append(block)
             if _is_window_certain(stitch):
-                while held:
+                while waiting_blocks:
                     yield await piece()
-    held += await _retry_missing(read, stitch)
-    confirmed = await read.confirm(dataset_id)
-    while held:
+    waiting_blocks += await _retry_missing(read, stitch)
+    confirmed_at = await read.confirm(dataset_id)
+    while waiting_blocks:
         yield await piece()
     if missing := stitch.not_received:
         yield stitch.panel(
-            [], missing, requests=read.requests, confirmed_at=confirmed, whole=False
+            [],
+            missing,
+            requests=read.requests,
+            confirmed_at=confirmed_at,
+            is_whole=False,
         )
 
 

@@ -198,9 +198,9 @@ class Read:
             successor_id = self.successor.dataset_id
             self._changed = self.confirmed_at(successor_id) or self._changed
         self._confirmed = {
-            dataset_id: sent
-            for dataset_id, sent in self._confirmed.items()
-            if sent >= self._changed
+            dataset_id: sent_at
+            for dataset_id, sent_at in self._confirmed.items()
+            if sent_at >= self._changed
         }
         self.publications.sender.announce(
             Restarted(self.operation, self.entity_id, self.restarts)
@@ -217,8 +217,8 @@ class Read:
 
         `patience` is that of `Sender.send`.
         """
-        sender, sent = self.publications.sender, self.publications.clock()
-        held = sender.tokens.digest
+        sender, sent_at = self.publications.sender, self.publications.clock()
+        token_digest = sender.tokens.digest
         try:
             return await sender.send(
                 request,
@@ -229,20 +229,20 @@ class Read:
             # Without an error object it is of something in front of the service, and
             # one of a cursor may be about a replaced publication.
             if rejection.has_error_object and not request.has_cursor:
-                record = EntityRecord(sent, status=rejection.status)
+                record = EntityRecord(sent_at, status=rejection.status)
                 if rejection.status == 404:
                     await self.records.observe(self.entity_id, record)
                 # A 403 is about the token that was sent (spec 5.4). It may have been
                 # replaced since.
-                elif held and held == sender.tokens.digest:
-                    await self.records.observe(self.entity_id, record, held)
+                elif token_digest and token_digest == sender.tokens.digest:
+                    await self.records.observe(self.entity_id, record, token_digest)
             raise
 
-    async def observe(self, dataset_id: str, sent: datetime) -> None:
+    async def observe(self, dataset_id: str, sent_at: datetime) -> None:
         """Record that a request sent at a moment has confirmed a publication as the
         current one.
         """
-        await self.records.observe(self.entity_id, EntityRecord(sent, dataset_id))
+        await self.records.observe(self.entity_id, EntityRecord(sent_at, dataset_id))
 
     async def _record(self) -> EntityRecord | None:
         """Return the entity's record, or None if none counts for this read."""
@@ -251,18 +251,20 @@ class Read:
         if record is None:
             # New, or the cache was cleared.
             self.publications.kept.pop(self.entity_id)
-        elif record.sent < self._changed:
+        elif record.sent_at < self._changed:
             return None
         return record
 
-    def _standing(self, record: EntityRecord | None, dataset_id: str = "") -> Standing:
+    def _judge_standing(
+        self, record: EntityRecord | None, dataset_id: str = ""
+    ) -> Standing:
         """Return how this read stands to a publication, by the entity's record."""
-        confirmed = self.confirmed_at(dataset_id)
-        is_confirmed = confirmed is not None and (
-            record is None or record.names(dataset_id) or confirmed >= record.sent
+        confirmed_at = self.confirmed_at(dataset_id)
+        is_confirmed = confirmed_at is not None and (
+            record is None or record.names(dataset_id) or confirmed_at >= record.sent_at
         )
         if record is not None and record.dataset_id is None and not is_confirmed:
-            if self.max_age and self.age(record.sent) <= self.max_age:
+            if self.max_age and self.age(record.sent_at) <= self.max_age:
                 return Standing.REJECTED
             return Standing.UNCONFIRMED
         if self.publications.sender.tokens.refused:
@@ -271,21 +273,21 @@ class Read:
             return Standing.CURRENT
         if record is None or not record.names(dataset_id) or not self.keeps:
             return Standing.UNCONFIRMED
-        if self.age(record.sent) <= self.max_age:
+        if self.age(record.sent_at) <= self.max_age:
             return Standing.CURRENT
-        if self.age(record.sent) <= self.publications.stale_if_error:
+        if self.age(record.sent_at) <= self.publications.stale_if_error:
             return Standing.STALE
         return Standing.UNCONFIRMED
 
-    def age(self, sent: datetime) -> float:
+    def age(self, sent_at: datetime) -> float:
         """Return how many seconds before this read a request was sent; clocks of
         machines differ.
         """
-        if sent > self.publications.clock():  # by a clock that is ahead
-            return (sent - self.began).total_seconds()
-        return (self.began - sent).total_seconds()
+        if sent_at > self.publications.clock():  # by a clock that is ahead
+            return (sent_at - self.began).total_seconds()
+        return (self.began - sent_at).total_seconds()
 
-    def _rejection(self, record: EntityRecord) -> ServiceError:
+    def _make_rejection(self, record: EntityRecord) -> ServiceError:
         kind = PermissionDeniedError if record.status == 403 else NotFoundError
         return kind(
             status=record.status,
@@ -293,7 +295,7 @@ class Read:
             f"{self.max_age:g} s",
             operation=self.operation,
             entity_id=self.entity_id,
-            at=record.sent,
+            at=record.sent_at,
             attempts=0,
         )
 
@@ -305,11 +307,11 @@ class Read:
         """
 
         async def request_metadata(patience: Patience | None = None) -> Dataset:
-            sent = self.publications.clock()
+            sent_at = self.publications.clock()
             request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
             dataset = read_dataset(request, await self.send(request, patience=patience))
-            self.record_confirmation(dataset.dataset_id, sent)
-            await self.observe(dataset.dataset_id, sent)
+            self.record_confirmation(dataset.dataset_id, sent_at)
+            await self.observe(dataset.dataset_id, sent_at)
             return dataset
 
         sender = self.publications.sender
@@ -317,10 +319,10 @@ class Read:
             return await sender.soon(request_metadata)
         return await request_metadata()
 
-    def record_confirmation(self, dataset_id: str, sent: datetime) -> None:
+    def record_confirmation(self, dataset_id: str, sent_at: datetime) -> None:
         """Record when a request was sent that has confirmed a publication."""
         key = publication_id(dataset_id)
-        self._confirmed[key] = max(sent, self._confirmed.get(key, sent))
+        self._confirmed[key] = max(sent_at, self._confirmed.get(key, sent_at))
 
     def confirmed_at(self, dataset_id: str) -> datetime | None:
         """Return when the last request was sent that has confirmed a publication."""
@@ -355,7 +357,7 @@ class Read:
         current = await self.metadata(fresh=True)
         if not current.is_publication(dataset_id):
             self.successor = current
-            raise _as_change(rejection, "the publication was replaced") from rejection
+            raise _make_change(rejection, "the publication was replaced") from rejection
         self._unchanged = dataset_id
 
     # Which publication is the current one.
@@ -370,8 +372,8 @@ class Read:
         publication = await self.cached_publication(record.dataset_id)
         if publication is None:
             return None
-        standing = self._standing(record, record.dataset_id)
-        return LastPublication(publication, record.sent, standing)
+        standing = self._judge_standing(record, record.dataset_id)
+        return LastPublication(publication, record.sent_at, standing)
 
     async def fresh_publication(self) -> LastPublication | None:
         """Return the publication if it counts as the current one without a request."""
@@ -385,8 +387,8 @@ class Read:
         # Here, as reads of another `max_age` share what follows.
         if self.max_age and self.successor is None and not self.restarts:
             record = await self._record()
-            if record and self._standing(record) is Standing.REJECTED:
-                raise self._rejection(record)
+            if record and self._judge_standing(record) is Standing.REJECTED:
+                raise self._make_rejection(record)
         # It may share what was requested before this read, but not twice.
         for _ in range(2):
             if self.keeps:
@@ -398,10 +400,10 @@ class Read:
             if self.is_stale:
                 break
             dataset_id = last.publication.catalogue.dataset_id
-            record = EntityRecord(last.sent, dataset_id)
-            is_current = self._standing(record, dataset_id) is Standing.CURRENT
+            record = EntityRecord(last.sent_at, dataset_id)
+            is_current = self._judge_standing(record, dataset_id) is Standing.CURRENT
             if is_current or not self.keeps:
-                self.record_confirmation(dataset_id, last.sent)
+                self.record_confirmation(dataset_id, last.sent_at)
                 break
         return last.publication
 
@@ -434,7 +436,7 @@ class Read:
             if last is None or not is_stale_usable or not _is_inconclusive(error):
                 raise
             return last
-        sent = self.confirmed_at(current.dataset_id) or NEVER
+        sent_at = self.confirmed_at(current.dataset_id) or NEVER
         publication = await self.cached_publication(current.dataset_id)
         if publication is None:
             async with self.claim(), self.pinned_to(current.dataset_id):
@@ -443,7 +445,7 @@ class Read:
                 if publication is None:
                     catalogue = await read_catalogue(self.send, self.entity_id, current)
                     publication = await self._keep(catalogue)
-        return LastPublication(publication, sent, Standing.CURRENT)
+        return LastPublication(publication, sent_at, Standing.CURRENT)
 
     async def _read_first(self) -> LastPublication:
         """Read the catalogue of an entity of which nothing is cached.
@@ -459,13 +461,13 @@ class Read:
                 if not request.has_cursor:
                     raise
                 message = "a page of the catalogue was rejected"
-                raise _as_change(rejection, message) from rejection
+                raise _make_change(rejection, message) from rejection
 
-        sent = self.publications.clock()
+        sent_at = self.publications.clock()
         catalogue = await read_catalogue(send, self.entity_id)
-        await self.observe(catalogue.dataset_id, sent)
+        await self.observe(catalogue.dataset_id, sent_at)
         publication = await self._keep(catalogue)
-        return LastPublication(publication, sent, Standing.CURRENT)
+        return LastPublication(publication, sent_at, Standing.CURRENT)
 
     def claim(self) -> AbstractAsyncContextManager[None]:
         """Make other processes and queries wait that are about to read the entity."""
@@ -491,9 +493,9 @@ class Read:
     async def _keep(self, catalogue: Catalogue) -> Publication:
         if self.cache is not None and self.keeps and self.fills_cache:
             await self.cache.put_catalogue(catalogue)
-        return self._publication_of(catalogue)
+        return self._find_publication(catalogue)
 
-    def _publication_of(self, catalogue: Catalogue) -> Publication:
+    def _find_publication(self, catalogue: Catalogue) -> Publication:
         publications = self.publications
         return (
             publications.keep(catalogue) if self.keeps else publications.of(catalogue)
@@ -505,7 +507,7 @@ class Read:
         if publication is not None or self.cache is None:
             return publication
         catalogue = await self.cache.catalogue(self.entity_id, dataset_id)
-        return None if catalogue is None else self._publication_of(catalogue)
+        return None if catalogue is None else self._find_publication(catalogue)
 
     # Whether values of a publication may be returned.
 
@@ -519,21 +521,21 @@ class Read:
         """
         # A rejection of another request may arrive during the first one.
         for _ in range(2):
-            confirmed = self.confirmed_at(dataset_id)
-            if store and confirmed is not None:
-                await self.observe(dataset_id, confirmed)
+            confirmed_at = self.confirmed_at(dataset_id)
+            if store and confirmed_at is not None:
+                await self.observe(dataset_id, confirmed_at)
             record = await self._record()
             is_named = record is not None and record.names(dataset_id)
-            last = record.sent if record is not None and is_named else None
-            standing = self._standing(record, dataset_id)
+            last = record.sent_at if record is not None and is_named else None
+            standing = self._judge_standing(record, dataset_id)
             if standing is Standing.CURRENT:
                 self.is_stale = False
-                return max(filter(None, (last, confirmed)), default=None)
+                return max(filter(None, (last, confirmed_at)), default=None)
             is_stale_usable = standing is Standing.STALE
             if self.is_stale and is_stale_usable:  # this read has asked already
                 return last
             if record is not None and standing is Standing.REJECTED:
-                raise self._rejection(record)
+                raise self._make_rejection(record)
             try:
                 current = await self.metadata(soon=is_stale_usable)
             except AsyncfinError as error:
@@ -558,7 +560,7 @@ class Read:
         )
 
 
-def _as_change(rejection: ServiceError, message: str) -> DatasetChangedError:
+def _make_change(rejection: ServiceError, message: str) -> DatasetChangedError:
     """Return a rejection as the error of a changed publication."""
     facts = rejection.facts()
     facts["message"] = f"{message}; the service said: {rejection.message}"

@@ -57,7 +57,7 @@ class Stitch:
     def __init__(self, plan: Plan, publication: Publication) -> None:
         self.plan = plan
         self.publication = publication
-        self.unlisted = publication.unlisted[plan.question.value_version]
+        self.unlisted = publication.unlisted_ids[plan.question.value_version]
         self._missing_ids = {series.series_id for series in plan.series}
         # One axis for all pages that list the same periods, while a block has it.
         self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = (
@@ -101,39 +101,43 @@ class Stitch:
         return parts
 
     async def add(
-        self, page: PlannedPage, *, home: Set[str], asked: Resolved
+        self, page: PlannedPage, *, home: Set[str], request_periods: Resolved
     ) -> tuple[Block | None, Block | None]:
         """Return the series of a page that are at home in its batch, and all that were
         read of it, for the cache.
 
-        `asked` are the periods that the batch requested. They need not be the query's:
-        trailing months are requested as a range.
+        `request_periods` are those of the batch. They need not be the query's: trailing
+        months are requested as a range.
 
         Raises:
             MalformedAnswerError: the page does not match the plan or the catalogue.
         """
         series = self._find_series(page)
         # Without series of interest the text is not held, so it takes no room.
-        text = await self._text(page.body if page.wanted.indices else b"")
+        text = await self._hold_text(page.body if page.wanted.indices else b"")
         axis = self._axes.get(page.periods)
         if axis is None:
             axis = self._axes[page.periods] = Axis.of(page.periods)
         block = block_of(axis, page, text) if page.wanted.indices else None
         part = block and _pick_series(block, home)
-        if part is not None and (outside := _outside(part, asked)):
+        if part is not None and (outside := _find_outside(part, request_periods)):
             raise MalformedAnswerError(
-                f"a value at {period} is outside of {asked} @ $.series"
+                f"a value at {period} is outside of {request_periods} @ $.series"
                 for period in sorted(outside)
             )
         # No query is about a foreign series: with such values it is not cached.
-        if block is not part and block is not None and _outside(block, asked):
+        if (
+            block is not part
+            and block is not None
+            and _find_outside(block, request_periods)
+        ):
             block = part
-        self._record_listed(series, asked)
+        self._record_listed(series, request_periods)
         if part is None:
             self._uncompressed.discard(text)  # no wanted series holds it
         return part and self._receive(part), block
 
-    async def _text(self, body: bytes) -> PageText:
+    async def _hold_text(self, body: bytes) -> PageText:
         """Return the text of a page, as received while there is room for it, otherwise
         compressed.
         """
@@ -191,14 +195,16 @@ class Stitch:
             if getattr(head, name) != getattr(series, name)
         )
 
-    def _record_listed(self, series: list[CatalogueSeries], asked: Resolved) -> None:
+    def _record_listed(
+        self, series: list[CatalogueSeries], request_periods: Resolved
+    ) -> None:
         """Record which series a response has listed, foreign ones too."""
         series_ids = list(map(_series_id, series))
         self.unlisted.difference_update(series_ids)
         every_period = set(self.plan.catalogue.periods)
-        if _cut_to_window(asked, every_period, None) == every_period:
+        if _cut_to_window(request_periods, every_period, None) == every_period:
             version = self.plan.question.value_version
-            self.publication.listed[version].update(series_ids)
+            self.publication.listed_ids[version].update(series_ids)
 
     def series_of(self, block: Block) -> tuple[CatalogueSeries, ...]:
         """Return the series of a block, in catalogue order."""
@@ -214,13 +220,13 @@ class Stitch:
         *,
         requests: int = 0,
         confirmed_at: datetime | None = None,
-        whole: bool = True,
+        is_whole: bool = True,
     ) -> Panel:
         """Return some of the wanted series as a Panel, with the values that blocks
         hold.
 
         Those that are not received are its `unlisted`, if anything could be requested.
-        A piece of a stream is not `whole`.
+        `is_whole` is False for a piece of a stream.
         """
         plan = self.plan
         if isinstance(plan.periods, Exact):
@@ -228,13 +234,15 @@ class Stitch:
         else:
             # Missing series were requested again over all periods: some may not be the
             # question's.
-            populated: set[Period] = set().union(
+            value_periods: set[Period] = set().union(
                 *(block.populated() for block in blocks)
             )
-            periods = _cut_to_window(plan.periods, populated, self.anchor)
-        unlisted: tuple[str, ...] = ()
+            periods = _cut_to_window(plan.periods, value_periods, self.anchor)
+        unlisted_ids: tuple[str, ...] = ()
         if plan.periods is not None:
-            unlisted = tuple(item.series_id for item in self._find_not_received(series))
+            unlisted_ids = tuple(
+                item.series_id for item in self._find_not_received(series)
+            )
         question = plan.question
         grid = Grid(
             plan.catalogue,
@@ -243,15 +251,15 @@ class Stitch:
             tuple(sorted(periods)),
             Store(blocks),
             question.select,
-            asked=_asked(plan, self.anchor),
-            unlisted=unlisted,
+            asked=_select_periods(plan, self.anchor),
+            unlisted=unlisted_ids,
             anchor=self.anchor,
-            whole=whole,
+            whole=is_whole,
         )
         return Panel(grid, requests, confirmed_at)
 
 
-def _asked(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
+def _select_periods(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
     """Return the periods of a question, oldest first: of a range or window, those that
     the catalogue has.
     """
@@ -268,10 +276,9 @@ def _asked(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
             return ()
     # The catalogue's periods are oldest first: a question that the cache answers takes
     # 70 us in all.
-    listed, end_of = plan.catalogue.periods, attrgetter("fiscal_end")
-    return listed[
-        bisect_left(listed, first, key=end_of) : bisect_right(listed, last, key=end_of)
-    ]
+    catalogue_periods, end_of = plan.catalogue.periods, attrgetter("fiscal_end")
+    begin = bisect_left(catalogue_periods, first, key=end_of)
+    return catalogue_periods[begin : bisect_right(catalogue_periods, last, key=end_of)]
 
 
 def _cut_to_window(
@@ -293,11 +300,11 @@ def _cut_to_window(
 
 def _pick_series(block: Block, series_ids: Set[str]) -> Block | None:
     """Return the part of a block with some series, if it has any of them."""
-    others = set(block.series_ids) - series_ids
-    return drop_series(block, others) if others else block
+    foreign_ids = set(block.series_ids) - series_ids
+    return drop_series(block, foreign_ids) if foreign_ids else block
 
 
-def _outside(block: Block, requested: Resolved) -> Set[Period]:
+def _find_outside(block: Block, request_periods: Resolved) -> Set[Period]:
     """Return the periods in which a block has a value and which were not requested."""
-    populated = block.populated()
-    return populated - _cut_to_window(requested, populated, None)
+    value_periods = block.populated()
+    return value_periods - _cut_to_window(request_periods, value_periods, None)

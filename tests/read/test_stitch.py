@@ -97,7 +97,7 @@ async def test_foreign_value_outside_is_dropped(asked: Resolved) -> None:
     body = page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}})
     planned = await read_planned_page(body, HOME, "original")
     assert planned.wanted.indices
-    added = await stitch(asked).stitch.add(planned, home=frozenset(IDS[1:]), asked=asked)
+    added = await stitch(asked).stitch.add(planned, home=frozenset(IDS[1:]), request_periods=asked)
     assert added == (None, None)
 
 
@@ -126,8 +126,8 @@ async def test_whole_response_shows_listed_series(asked: Resolved, listed: tuple
     answer = stitch(asked)
     await answer.add(page({"a.annual": {}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=asked)
     publication = answer.stitch.publication
-    assert publication.listed["original"] == set(listed)
-    assert not publication.listed["latest_restated"]
+    assert publication.listed_ids["original"] == set(listed)
+    assert not publication.listed_ids["latest_restated"]
 
 
 LARGE = [f"m{at}.annual" for at in range(100)]

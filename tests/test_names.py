@@ -24,7 +24,7 @@ PARTICIPLE = re.compile(r"[a-z]{3,}(?<!e)ed")
 # How many variables and parameters of a room have such a name, at most. Lower it as they go.
 VAGUE_NAMES: dict[str, int] = {
     "analysis": 8,
-    "cache": 21,
+    "cache": 1,
     "cli": 26,
     "conformance": 8,
     "extraction": 47,
@@ -41,7 +41,6 @@ VAGUE_NAMES: dict[str, int] = {
 }
 # The least percentage of a room's private functions that begin with a verb, where it is not yet 70.
 VERBS_FIRST: dict[str, int] = {
-    "cache": 54,
     "wire": 62,
 }
 GOAL = 70

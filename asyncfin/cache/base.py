@@ -131,7 +131,7 @@ class Cache:
         """
         raise NotImplementedError
 
-    def _partition(
+    def _get_partition(
         self, key: bytes, derive: Callable[[], bytes] | None = None
     ) -> Partition:
         """Return the partition of an account's key; in the store it goes by the key
@@ -246,11 +246,11 @@ class Cache:
         if not 0 <= now - self._warned_at < _WARNING_EVERY:
             self._warned_at = now
             text = printable(
-                f"{self._place} can't be used at the moment: {self._reason(error)}"
+                f"{self._place} can't be used at the moment: {self._explain(error)}"
             )
             _log.warning("the cache in %s; it is skipped", text)
 
-    def _reason(self, error: Exception) -> str:
+    def _explain(self, error: Exception) -> str:
         """Return what is logged of an error."""
         return type(error).__name__
 
@@ -278,7 +278,7 @@ class Partition:
         assert self._cache._store is not None
         return self._cache._store
 
-    async def _entity(self, entity_id: str) -> str:
+    async def _make_prefix(self, entity_id: str) -> str:
         """Return what the keys of an entity begin with."""
         if self._derive is not None:
             self._account_name = (await asyncio.to_thread(self._derive)).hex()[:32]
@@ -305,7 +305,7 @@ class Partition:
         return later(of_token, record, now)
 
     async def _read_record(self, entity_id: str) -> tuple[EntityRecord | None]:
-        key = f"{await self._entity(entity_id)}/{_RECORD}"
+        key = f"{await self._make_prefix(entity_id)}/{_RECORD}"
         (row,) = await self._store.get([key])
         if row is None:
             return (None,)
@@ -338,13 +338,13 @@ class Partition:
             cache._unstored.pop(key)
 
     async def _put_record(self, entity_id: str, record: EntityRecord) -> bool:
-        key = f"{await self._entity(entity_id)}/{_RECORD}"
+        key = f"{await self._make_prefix(entity_id)}/{_RECORD}"
         row = encode_record(key, record)
         return await self._store.put_if_later(key, row, record.sent_at)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         """Return the catalogue of a publication, or None if it is not cached."""
-        key = self._key(entity_id, dataset_id, CATALOGUE)
+        key = self._make_key(entity_id, dataset_id, CATALOGUE)
         if (catalogue := self._memory.get(key).catalogue) is not None:
             return catalogue
         for catalogue in (await self._read(key, (), decode_catalogue)).values():
@@ -354,7 +354,7 @@ class Partition:
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
         """Store the catalogue of its publication."""
-        key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
+        key = self._make_key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
         await self._put(key, new_part(), 0, partial(encode_catalogue, catalogue))
 
@@ -370,7 +370,7 @@ class Partition:
         If this process has all `series_ids` in memory, it does not look whether others
         have stored more.
         """
-        key = self._key(entity_id, dataset_id, value_version)
+        key = self._make_key(entity_id, dataset_id, value_version)
         entry = self._memory.get(key)
         # Series never change within a publication, so those in memory need no look at
         # the store.
@@ -378,11 +378,11 @@ class Partition:
             return entry.blocks
         blocks, cached_ids = entry.blocks, set(entry.series_ids)
         parts = await self._read(key, entry.parts, decode_blocks)
-        for part, stored in parts.items():
-            others = distinct(stored, cached_ids)
+        for part, part_blocks in parts.items():
+            new_blocks = distinct(part_blocks, cached_ids)
             # Also where nothing is new: see `Memory.put_blocks`.
-            self._memory.put_blocks(key, others, part)
-            blocks += others
+            self._memory.put_blocks(key, new_blocks, part)
+            blocks += new_blocks
         return blocks
 
     async def put_blocks(
@@ -395,20 +395,22 @@ class Partition:
         """Store blocks of series with all their periods; a series that is cached
         already stays as it is.
         """
-        key = self._key(entity_id, dataset_id, value_version)
-        others = stored = distinct(blocks, set(self._memory.get(key).series_ids))
-        if not others:
+        key = self._make_key(entity_id, dataset_id, value_version)
+        new_blocks = stored_blocks = distinct(
+            blocks, set(self._memory.get(key).series_ids)
+        )
+        if not new_blocks:
             return
-        has_room = self._memory.has_room(others)
+        has_room = self._memory.has_room(new_blocks)
         if not has_room or not self._cache._is_away():
             # In a thread, for it takes a millisecond a megabyte.
-            stored = await asyncio.to_thread(compressed, others)
+            stored_blocks = await asyncio.to_thread(compressed, new_blocks)
         part = new_part()
         # Together, and first: a part that is noted without its blocks would never be
         # read again.
-        self._memory.put_blocks(key, others if has_room else stored, part)
-        series = sum(len(block.series_ids) for block in stored)
-        await self._put(key, part, series, partial(encode_blocks, stored))
+        self._memory.put_blocks(key, new_blocks if has_room else stored_blocks, part)
+        series = sum(len(block.series_ids) for block in stored_blocks)
+        await self._put(key, part, series, partial(encode_blocks, stored_blocks))
 
     def count(self, *, hits: int, misses: int) -> None:
         """Count wanted series that were cached, and those that had to be requested."""
@@ -425,18 +427,21 @@ class Partition:
         async with AsyncExitStack() as claim:
 
             async def enter() -> None:
-                lock = self._store.lock(await self._entity(entity_id), LOCK_SECONDS)
+                lock = self._store.lock(
+                    await self._make_prefix(entity_id), LOCK_SECONDS
+                )
                 await claim.enter_async_context(lock)
 
             await self._cache._run(enter, waiting=LOCK_SECONDS)
             yield
 
-    def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
+    def _make_key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._account, entity_id, publication_id(dataset_id), kind
 
     async def _group(self, key: Key) -> str:
         _, entity_id, publication, kind = key
-        return f"{await self._entity(entity_id)}/{publication_name(publication)}.{kind}"
+        prefix = await self._make_prefix(entity_id)
+        return f"{prefix}/{publication_name(publication)}.{kind}"
 
     async def _put(
         self, key: Key, part: str, series: int, encode: Callable[[], bytes]
@@ -472,22 +477,22 @@ class Partition:
             if part is not None and part[1] not in parts:
                 keys.append(name)
         rows = await run(partial(self._store.get, keys)) if keys else None
-        decoded: dict[str, T] = {}
+        results: dict[str, T] = {}
         corrupt = []
         for name, row in zip(keys, rows or (), strict=False):
             if row is None:
                 continue  # evicted since
             try:
                 part_name = name.rpartition("/")[2].partition("-")[0]
-                decoded[part_name] = decode(verify(row, name))
+                results[part_name] = decode(verify(row, name))
             except Exception:  # noqa: BLE001  verified, but not of this form
                 corrupt.append(name)
         if corrupt:
             self._cache._broken += len(corrupt)
             await run(partial(self._store.drop, corrupt))
-        if decoded:
+        if results:
             await run(partial(self._store.touch, group))
-        return decoded
+        return results
 
 
 def entity_prefix(entity_id: str) -> str:

@@ -112,10 +112,10 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
     texts = [PageText(tuple(pieces), compressed=True) for pieces in pages]
     axes = [
         Axis(
-            tuple(map(Period, every[::3], every[1::3], every[2::3])),
+            tuple(map(Period, numbers[::3], numbers[1::3], numbers[2::3])),
             rank and tuple(rank),
         )
-        for every, rank in flat
+        for numbers, rank in flat
     ]
     return tuple(
         Block(
@@ -165,17 +165,17 @@ def row_moment(row: bytes) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _extended(value: Any) -> msgspec.msgpack.Ext:
+def _encode_array(value: Any) -> msgspec.msgpack.Ext:
     if isinstance(value, array):
         return msgspec.msgpack.Ext(ord(value.typecode), value.tobytes())
     raise TypeError(f"a block holds a {type(value).__name__}, which can't be stored")
 
 
-def _restored(code: int, data: memoryview) -> Any:
-    restored = array(chr(code))
-    restored.frombytes(data)
-    return restored
+def _decode_array(code: int, data: memoryview) -> Any:
+    numbers = array(chr(code))
+    numbers.frombytes(data)
+    return numbers
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_extended)
-_decoder = msgspec.msgpack.Decoder(ext_hook=_restored)
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encode_array)
+_decoder = msgspec.msgpack.Decoder(ext_hook=_decode_array)

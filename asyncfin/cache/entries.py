@@ -153,11 +153,11 @@ class Memory:
         with self._lock:
             entry = self.get(key)
             series_ids = set(entry.series_ids)
-            added = distinct(blocks, series_ids)
+            new_blocks = distinct(blocks, series_ids)
             entry = evolve(
                 entry,
-                bytes=entry.bytes + nbytes(added),
-                blocks=entry.blocks + added,
+                bytes=entry.bytes + nbytes(new_blocks),
+                blocks=entry.blocks + new_blocks,
                 series_ids=frozenset(series_ids),
                 # Also if nothing was added: a part that was read is not read again.
                 parts=entry.parts | {part},
@@ -182,21 +182,21 @@ class Memory:
             self._entries.put(key, entry)
 
 
-def drop_entity(cached: LeastRecentlyUsed[K, V], entity_id: str | None) -> None:
+def drop_entity(entries: LeastRecentlyUsed[K, V], entity_id: str | None) -> None:
     """Drop the keys of an entity, which is the second part of each, or all."""
-    for key, _ in cached.list_items():
+    for key, _ in entries.list_items():
         if entity_id in (None, key[1]):  # type: ignore[index]
-            cached.pop(key)
+            entries.pop(key)
 
 
 def distinct(blocks: Iterable[Block], series_ids: set[str]) -> tuple[Block, ...]:
     """Return the blocks without some series, and add theirs to these."""
-    others = []
+    parts = []
     for block in blocks:
         part: Block | None = block
         if series_ids.intersection(block.series_ids):
             part = drop_series(block, series_ids)
         if part is not None:
-            others.append(part)
+            parts.append(part)
         series_ids.update(block.series_ids)
-    return tuple(others)
+    return tuple(parts)

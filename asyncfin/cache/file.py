@@ -109,7 +109,7 @@ class FileCache(Cache):
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         if self._account is not None:
             account = self._account.encode()
-            return self._partition(partition_key(base_url, "account", account))
+            return self._get_partition(partition_key(base_url, "account", account))
         if not isinstance(token, str):
             raise ArgumentError(
                 "account must name the account of a token callable, whose tokens may "
@@ -124,9 +124,9 @@ class FileCache(Cache):
             return partition_key(base_url, "token", key)
 
         key = partition_key(base_url, "token", token.encode())
-        return self._partition(key, derive)
+        return self._get_partition(key, derive)
 
-    def _reason(self, error: Exception) -> str:
+    def _explain(self, error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
 
 
@@ -166,14 +166,14 @@ class FolderStore:
             await self._run(put)
 
     async def names(self, prefix: str) -> list[str]:
-        return await self._run(partial(self._names, prefix))
+        return await self._run(partial(self._list_names, prefix))
 
     async def drop(self, keys: Iterable[str]) -> None:
         await self._run(partial(self._drop, keys))
 
     async def touch(self, group: str) -> None:
         def touch() -> None:
-            for _, entry in self._files(f"{group}/"):
+            for _, entry in self._iter_files(f"{group}/"):
                 with suppress(FileNotFoundError):
                     # A stamp each time would make a reader a writer.
                     if time() - entry.stat().st_mtime > _TOUCHED_EVERY:
@@ -185,9 +185,9 @@ class FolderStore:
         limit = microseconds(self._clock() + FUTURE)
 
         def put() -> bool:
-            with self._locked():
-                stored = row_moment(self._read(key) or b"")
-                if microseconds(moment) < stored <= limit:
+            with self._hold_lock():
+                stored_moment = row_moment(self._read(key) or b"")
+                if microseconds(moment) < stored_moment <= limit:
                     return False
                 self._write(key, body)
                 return True
@@ -203,9 +203,9 @@ class FolderStore:
         try:
             loop = asyncio.get_running_loop()
             until = loop.time() + seconds
-            while not (held := local.try_lock(descriptor)) and loop.time() < until:  # noqa: ASYNC110
+            while not (is_held := local.try_lock(descriptor)) and loop.time() < until:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SECONDS)
-            yield held
+            yield is_held
         finally:
             # Unlocked and not only closed: a child forked since then shares the lock.
             local.unlock(descriptor)
@@ -216,7 +216,7 @@ class FolderStore:
         it.
         """
         self._check()
-        with self._locked():
+        with self._hold_lock():
             salt = self._read("salt") or b""
             if len(salt) != _SALT_BYTES:
                 # New, or damaged: then what was stored under the old one is not found,
@@ -277,19 +277,19 @@ class FolderStore:
     def _write(self, key: str, body: bytes) -> None:
         """Write a file next to its place, and put it there."""
         group, _, _ = key.rpartition("/")
-        unfinished = f"{self._folder}/{group}/.{secrets.token_hex(8)}"
-        descriptor = self._open(unfinished, _CREATE, group)
+        temporary_path = f"{self._folder}/{group}/.{secrets.token_hex(8)}"
+        descriptor = self._open(temporary_path, _CREATE, group)
         try:
             with open(descriptor, "wb") as file:
                 file.write(body)
-            os.replace(unfinished, f"{self._folder}/{key}")
+            os.replace(temporary_path, f"{self._folder}/{key}")
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(unfinished)
+                os.unlink(temporary_path)
             raise
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         """Hold the lock of the folder's records, for which it waits as long as an
         operation may take.
         """
@@ -312,10 +312,10 @@ class FolderStore:
         finally:
             os.close(descriptor)
 
-    def _names(self, prefix: str) -> list[str]:
-        return [key for key, _ in self._files(prefix) if not _is_unfinished(key)]
+    def _list_names(self, prefix: str) -> list[str]:
+        return [key for key, _ in self._iter_files(prefix) if not _is_unfinished(key)]
 
-    def _files(self, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    def _iter_files(self, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield the files whose keys begin with a prefix, with their keys."""
         folders = [prefix.rpartition("/")[0]]
         while folders:
@@ -348,7 +348,7 @@ class FolderStore:
         """
         total = 0
         files = []
-        for key, entry in self._files():
+        for key, entry in self._iter_files():
             with suppress(FileNotFoundError):
                 stat = entry.stat(follow_symlinks=False)
                 if _is_unfinished(key) and time() - stat.st_mtime > _UNFINISHED_SECONDS:

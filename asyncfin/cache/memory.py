@@ -62,10 +62,10 @@ class MemoryCache(Cache):
         elif isinstance(token, str):
             key = partition_key(base_url, "token", token.encode())
         else:
-            key = partition_key(base_url, "callable", self._callable_name(token))
-        return self._partition(key)
+            key = partition_key(base_url, "callable", self._name_callable(token))
+        return self._get_partition(key)
 
-    def _callable_name(self, token: Callable[[], Any]) -> bytes:
+    def _name_callable(self, token: Callable[[], Any]) -> bytes:
         """Return a name for a token callable. What it will return is not known, and may
         change.
         """

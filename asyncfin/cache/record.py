@@ -48,11 +48,11 @@ class EntityRecord:
 
 
 def later(
-    record: EntityRecord | None, other: EntityRecord | None, now: datetime
+    record: EntityRecord | None, latest: EntityRecord | None, now: datetime
 ) -> EntityRecord | None:
-    """Return the later of two records of an entity; `other` was made last."""
+    """Return the later of two records of an entity; `latest` was made last."""
     if record is not None and record.is_unknown(now):
         record = None
-    if other is None or other.is_unknown(now):
+    if latest is None or latest.is_unknown(now):
         return record
-    return other if record is None or other.sent_at >= record.sent_at else record
+    return latest if record is None or latest.sent_at >= record.sent_at else record

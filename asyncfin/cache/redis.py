@@ -95,7 +95,7 @@ class RedisCache(Cache):
         return f"RedisCache({self._clients.address!r}, account=...)"
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
-        return self._partition(partition_key(base_url, "account", self._account))
+        return self._get_partition(partition_key(base_url, "account", self._account))
 
     async def aclose(self) -> None:
         await self._clients.aclose()
@@ -135,7 +135,7 @@ class RedisStore:
         redis = await self._clients.get()
         if prefix.count("/") > 2:
             group = prefix.rstrip("/")
-            return _keys(group, await redis.hkeys(self._prefix + group))
+            return _join_keys(group, await redis.hkeys(self._prefix + group))
         keys: list[str] = []
         pattern = f"{_escape(self._prefix + prefix)}*"
         cursor = None
@@ -151,7 +151,7 @@ class RedisStore:
                     fields = await steps.execute(raise_on_error=False)
             for name, names in zip(groups, fields, strict=True):
                 group = name.decode().removeprefix(self._prefix)
-                keys += _keys(group, names if isinstance(names, list) else [])
+                keys += _join_keys(group, names if isinstance(names, list) else [])
         return keys
 
     async def drop(self, keys: Iterable[str]) -> None:
@@ -177,10 +177,10 @@ class RedisStore:
         group, _, name = key.rpartition("/")
         moments = microseconds(moment), microseconds(self._clock() + FUTURE)
         keep = round(self._keep / timedelta(milliseconds=1))
-        stored = await redis.eval(
+        is_stored = await redis.eval(
             _PUT_IF_LATER, 1, self._prefix + group, name, body, *moments, keep
         )
-        return bool(stored)
+        return bool(is_stored)
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
@@ -196,16 +196,16 @@ class RedisStore:
                 )
 
         try:
-            while not (held := await take()) and loop.time() < until:  # noqa: ASYNC110
+            while not (is_held := await take()) and loop.time() < until:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SECONDS)
-            yield held
+            yield is_held
         finally:
             with suppress(Exception):  # it ends by itself
                 async with asyncio.timeout(STORE_SECONDS):
                     await redis.eval(_RELEASE, 1, key, holder)
 
 
-def _keys(group: str, names: Iterable[bytes]) -> list[str]:
+def _join_keys(group: str, names: Iterable[bytes]) -> list[str]:
     return [f"{group}/{name.decode('utf-8', 'replace')}" for name in names]
 
 

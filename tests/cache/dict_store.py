@@ -89,7 +89,7 @@ class DictCache(Cache):
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         key = partition_key(base_url, "account", (self._account or str(token)).encode())
-        return self._partition(key)
+        return self._get_partition(key)
 
     async def aclose(self) -> None:
         pass

@@ -298,7 +298,7 @@ async def put_parts(
 async def count_parts(path: Path, entity_id: str, dataset_id: str) -> int:
     """Return how many parts of a publication are in the folder."""
     part = FileCache(path / "cache", account="desk").partition(URL, TOKEN)
-    key = part._key(entity_id, dataset_id, "original")  # type: ignore[attr-defined]
+    key = part._make_key(entity_id, dataset_id, "original")  # type: ignore[attr-defined]
     return len(list((path / "cache" / await part._group(key)).glob("*")))  # type: ignore[attr-defined]
 
 

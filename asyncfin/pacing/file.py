@@ -114,7 +114,7 @@ class FileBucket(SharedBucket):
             if not local.try_lock(descriptor):
                 return None
             try:
-                numbers = self._read(descriptor)
+                numbers = self._read(descriptor, is_look=is_look)
                 state = SharedState(numbers, self._parameters, now)
                 if is_look:
                     parameters = state.stored or self._parameters
@@ -132,18 +132,23 @@ class FileBucket(SharedBucket):
         finally:
             os.close(descriptor)
 
-    def _read(self, descriptor: int) -> Sequence[float]:
+    def _read(self, descriptor: int, *, is_look: bool) -> Sequence[float]:
         """Read the state; from a damaged file, the one that this process wrote."""
         block = os.pread(descriptor, _SIZE, 0)
         body = block[: _BODY.size]
-        if block and not block.startswith(_MAGIC):
+        is_bucket = block.startswith(_MAGIC)
+        if is_bucket and block == body + _CHECKSUM.pack(zlib.crc32(body)):
+            return _BODY.unpack(body)[1:]
+        # What a write leaves if the machine stops during it.
+        is_zeroed = not any(block) and os.fstat(descriptor).st_size <= _SIZE
+        if not (is_bucket or is_zeroed or _MAGIC.startswith(block)):
             raise self._unavailable(
                 "it is not a bucket's file of this version: use another path, or "
                 "delete it"
             )
-        if block and block == body + _CHECKSUM.pack(zlib.crc32(body)):
-            return _BODY.unpack(body)[1:]
         if block or self._stored != _UNUSED:
+            if is_look:
+                raise self._unavailable("it is damaged")
             self._warn_once(
                 "%r was damaged: it continues from what this process last stored there"
             )

@@ -60,7 +60,26 @@ async def test_damage_is_survived_with_a_warning(tmp_path: Path, caplog: pytest.
     ]
 
 
-@pytest.mark.parametrize("text", ["id,name,aliases\n", "AFTER", "x = 1\n" * 1000])
+@pytest.mark.parametrize(
+    "content",
+    [bytes(76), b"\0", b"AFB", b"AFBK\x02\0\0\0" + bytes(68)],
+    ids=["zeros", "zero", "half a magic", "magic and zeros"],
+)
+async def test_unfinished_write_is_damage(tmp_path: Path, content: bytes) -> None:
+    """Zeros, or the beginning of the file: `inspect` invents no figures, and a request replaces it."""
+    path = tmp_path / "bucket"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    async with aclosing(file_bucket(path, 1000, 9)) as bucket:
+        with pytest.raises(BucketUnavailableError, match="can't be used: it is damaged"):
+            await bucket.inspect()
+        assert path.read_bytes() == content
+        assert bucket.stats().spent_today is None
+        await bucket.acquire()
+        assert (await bucket.inspect()).spent_today == 1
+
+
+@pytest.mark.parametrize("text", ["id,name,aliases\n", "AFTER", "x = 1\n" * 1000, "\0" * 1000], ids=len)
 async def test_file_of_something_else_is_kept(tmp_path: Path, text: str) -> None:
     """Such as that of names, where the bucket's was meant."""
     path = tmp_path / "names.csv"

@@ -333,6 +333,16 @@ class TokenBucket(LoopBucket):
         self._reject_waiting(now)
         self._serve()
 
+    async def resume(self) -> None:
+        """End a pause and a used-up allowance. The day's spending and the rate stay.
+
+        For an operator who knows better than the service's Retry-After. A daily budget
+        still applies.
+        """
+        self._pace.gcra.resume(self._bind().time())
+        self._allowance.exhausted_until = 0.0
+        self._serve()
+
     async def aclose(self) -> None:
         """Do nothing: a bucket of one process has no files or connections."""
 

@@ -245,6 +245,9 @@ class RedisBucket(SharedBucket):
             await fallback.refused(sent_at=now, retry_after=change.pause)
         if change.exhaust:
             await fallback.exhaust(change.exhaust)
+        # A user's bucket need not have this.
+        if change.resume and (resume := getattr(fallback, "resume", None)):
+            await resume()
         # A grant that does not count stays used: `give_back` would take it off the
         # spending.
         if self._away_since is not None and change.spent < 0:

@@ -210,6 +210,23 @@ async def test_uncounted_request_passes_exhaustion() -> None:
         await log.bucket.acquire()
 
 
+async def test_resume_ends_pause_and_exhaustion() -> None:
+    """At once and without a burst; what was spent of a budget stays spent."""
+    log = Log(TokenBucket(10, 3, daily_budget=4, clock=Wall(MIDNIGHT - timedelta(hours=2))))
+    await log.bucket.acquire()
+    await pause(log.bucket, 3600)
+    tasks = await log.start(2)
+    await asyncio.sleep(1)
+    await log.bucket.resume()
+    await asyncio.gather(*tasks)
+    assert log.times == near(1, 1.1)
+    await log.bucket.exhaust(600)
+    await log.bucket.resume()
+    await log.bucket.acquire()
+    with pytest.raises(AllowanceExhaustedError, match="daily budget"):
+        await log.bucket.acquire()
+
+
 async def test_daily_budget_is_enforced() -> None:
     """Waiters without a place in the budget fail when it is used up; at midnight UTC it starts again."""
     log = Log(TokenBucket(10, daily_budget=3, clock=Wall(MIDNIGHT - timedelta(seconds=100))))

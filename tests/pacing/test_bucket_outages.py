@@ -234,6 +234,27 @@ async def test_refusals_in_outage_reach_fallback(line: RedisLine, tmp_path: Path
 
 
 @virtual
+@pytest.mark.parametrize("is_away", [True, False])
+async def test_resume_reaches_fallback(line: RedisLine, tmp_path: Path, is_away: bool) -> None:
+    """During an outage, and before one: the fallback would otherwise stay paused and used up."""
+    fallback = TokenBucket(1000, 5, clock=wall_clock)
+    async with aclosing(line.bucket(str(tmp_path), rate=1000, burst=5, fallback=fallback)) as bucket:
+        line.cut = is_away
+        sent_at = await bucket.acquire()
+        await bucket.refused(sent_at=sent_at, retry_after=3600)
+        await bucket.exhaust(3600)
+        waiting = asyncio.ensure_future(bucket.acquire(counts=False))
+        await asyncio.sleep(1)
+        await bucket.resume()
+        line.cut = True
+        began = loop_time()
+        await waiting
+        await bucket.acquire()
+        assert loop_time() - began < 1.1
+        assert bucket.stats().fallback
+
+
+@virtual
 async def test_waiters_continue_with_fallback(line: RedisLine, tmp_path: Path) -> None:
     """Also those that wait for a learned rate, and one whose task is cancelled."""
     bucket = line.bucket(str(tmp_path), fallback=TokenBucket(1000, 5))

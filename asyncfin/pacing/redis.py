@@ -221,7 +221,8 @@ class RedisBucket(SharedBucket):
                 if self._away_since is None:  # else another request has met it
                     _log.warning("%s: the fallback paces for now", error)
                     self._away_since = loop.time()
-        if self._retry is None:
+        # Whatever ended an earlier task, the server is contacted again.
+        if self._retry is None or self._retry.done():
             # In the background: no request waits for it.
             self._retry = loop.create_task(self._return_to_server())
         if fallback is None or not change.take:
@@ -287,7 +288,6 @@ class RedisBucket(SharedBucket):
                     *(self._key, loop.time() - self._away_since, spent),
                 )
                 self._away_since = None
-        self._retry = None
 
     async def _evaluate(self, change: Change) -> tuple[bool, SharedState]:
         """Run the script, and return whether a request was granted, and the state."""

@@ -270,6 +270,32 @@ async def test_waiters_continue_with_fallback(line: RedisLine, tmp_path: Path) -
 
 
 @virtual
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_failed_retry_begins_again(line: RedisLine, tmp_path: Path, is_cancelled: bool) -> None:
+    """After a cancellation and an unexpected error: the next request starts another."""
+    before = asyncio.all_tasks()
+    bucket = line.bucket(str(tmp_path), rate=100, burst=10, fallback=TokenBucket(100, 10))
+    async with aclosing(bucket):
+        line.cut = True
+        await bucket.acquire()
+        await asyncio.sleep(0.1)
+        (retry,) = asyncio.all_tasks() - before
+        with pytest.MonkeyPatch.context() as patch:
+            if is_cancelled:
+                retry.cancel()
+            else:
+                patch.setattr("asyncfin.pacing.redis.Change", int)
+            await asyncio.wait([retry])
+        assert retry.cancelled() or isinstance(retry.exception(), TypeError)
+        line.cut = False
+        await bucket.acquire()
+        assert bucket.stats().fallback
+        await asyncio.sleep(2.1)
+        assert (await bucket.inspect()).spent_today == 2
+        assert not bucket.stats().fallback
+
+
+@virtual
 async def test_close_ends_retry(line: RedisLine, tmp_path: Path) -> None:
     """No task is left behind by a bucket that is closed while the server is away."""
     before = asyncio.all_tasks()

@@ -31,7 +31,6 @@ VAGUE_NAMES: dict[str, int] = {
     "ground": 59,
     "mcp": 11,
     "model": 3,
-    "pacing": 26,
     "plan": 2,
     "read": 1,
     "sandbox": 8,

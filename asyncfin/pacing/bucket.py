@@ -303,12 +303,12 @@ class TokenBucket(LoopBucket):
     ) -> float:
         check_lane(lane)
         loop = self._bind()
-        now, unix = loop.time(), self._unix_time()
+        now, unix = loop.time(), self._read_clock()
         if counts and (error := self._allowance.error(unix)):
             raise error
         # No request waits and the bucket holds enough: no future, no timer.
         if self._timer is None and self._pace.gcra.moment() <= now + _EPSILON:
-            self._grant(counts, now, unix, waited=False)
+            self._grant(counts, now, unix, has_waited=False)
             return now
         # It queues, also where the bucket holds enough: earlier requests go first.
         waiter = Waiter(lane, counts, loop.create_future())
@@ -319,7 +319,7 @@ class TokenBucket(LoopBucket):
         self._return(True)
 
     async def unspend(self, *, sent_at: float) -> None:
-        self._allowance.unspend(self._unix_time(), self._bind().time() - sent_at)
+        self._allowance.unspend(self._read_clock(), self._bind().time() - sent_at)
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         self._refused += 1
@@ -328,7 +328,7 @@ class TokenBucket(LoopBucket):
 
     async def exhaust(self, seconds: float) -> None:
         self._bind()
-        now = self._unix_time()
+        now = self._read_clock()
         self._allowance.exhaust(now, seconds)
         self._reject_waiting(now)
         self._serve()
@@ -353,7 +353,7 @@ class TokenBucket(LoopBucket):
         return self.stats()
 
     def stats(self) -> BucketStats:
-        now, unix = self._loop.time() if self._loop else 0.0, self._unix_time()
+        now, unix = self._loop.time() if self._loop else 0.0, self._read_clock()
         resume_at = self._allowance.resume_at(unix)
         gcra = self._pace.gcra
         return BucketStats(
@@ -370,11 +370,13 @@ class TokenBucket(LoopBucket):
             daily_budget=self._allowance.budget,
         )
 
-    def _unix_time(self) -> float:
+    def _read_clock(self) -> float:
         return self._clock().timestamp()
 
-    def _grant(self, counts: bool, now: float, unix: float, *, waited: bool) -> None:
-        self._pace.grant(now, waited=waited)
+    def _grant(
+        self, counts: bool, now: float, unix: float, *, has_waited: bool
+    ) -> None:
+        self._pace.grant(now, has_waited=has_waited)
         self._granted += 1
         if counts:
             self._allowance.spend(unix)
@@ -386,7 +388,7 @@ class TokenBucket(LoopBucket):
     def _return(self, counts: bool) -> None:
         self._pace.gcra.give_back()
         if counts:
-            self._allowance.unspend(self._unix_time())
+            self._allowance.unspend(self._read_clock())
         self._granted -= 1
         self._serve()
 
@@ -394,7 +396,7 @@ class TokenBucket(LoopBucket):
         """Grant what can be granted now, and set the timer for the next waiter."""
         if self._loop is None or self._loop.is_closed():
             return
-        now, unix = self._loop.time(), self._unix_time()
+        now, unix = self._loop.time(), self._read_clock()
         while (waiter := self._lanes.next()) is not None:
             # Only the head has a moment, computed each time: nothing is reserved ahead,
             # so that a new rate or pause takes effect at once.
@@ -403,7 +405,7 @@ class TokenBucket(LoopBucket):
                 self._arm(moment)
                 return
             self._lanes.grant(waiter, now)
-            self._grant(waiter.counts, now, unix, waited=True)
+            self._grant(waiter.counts, now, unix, has_waited=True)
         self._arm(None)
 
     def _arm(self, moment: float | None) -> None:

@@ -94,7 +94,7 @@ class FileBucket(SharedBucket):
             if (outcome := self._apply(change)) is not None:
                 return outcome
             await asyncio.sleep(_LOCK_POLL)
-        raise self._unavailable("another process has locked it for too long")
+        raise self._report_unavailable("another process has locked it for too long")
 
     def _apply(self, change: Change) -> Outcome | None:
         """Make a change, or return None if another process has the file locked."""
@@ -107,9 +107,9 @@ class FileBucket(SharedBucket):
         except FileNotFoundError as error:
             if is_look and os.path.isdir(os.path.dirname(self._path)):
                 return False, SharedState(_UNUSED, self._parameters, now)
-            raise self._unavailable(error) from None
+            raise self._report_unavailable(error) from None
         except (OSError, local.NotPrivateError) as error:
-            raise self._unavailable(error) from None
+            raise self._report_unavailable(error) from None
         try:
             if not local.try_lock(descriptor):
                 return None
@@ -119,16 +119,16 @@ class FileBucket(SharedBucket):
                 if is_look:
                     parameters = state.stored or self._parameters
                     return False, SharedState(numbers, parameters, now)
-                granted = state.apply(change)
-                stored = self._parameters if granted else state.stored
+                is_granted = state.apply(change)
+                parameters_to_store = self._parameters if is_granted else state.stored
                 # Also where nothing was granted: what was clipped would be clipped for
                 # ever.
-                self._write(descriptor, state.numbers(stored))
-                return granted, state
+                self._write(descriptor, state.numbers(parameters_to_store))
+                return is_granted, state
             finally:
                 local.unlock(descriptor)  # also for a child that was forked meanwhile
         except OSError as error:
-            raise self._unavailable(error) from None
+            raise self._report_unavailable(error) from None
         finally:
             os.close(descriptor)
 
@@ -142,13 +142,13 @@ class FileBucket(SharedBucket):
         # What a write leaves if the machine stops during it.
         is_zeroed = not any(block) and os.fstat(descriptor).st_size <= _SIZE
         if not (is_bucket or is_zeroed or _MAGIC.startswith(block)):
-            raise self._unavailable(
+            raise self._report_unavailable(
                 "it is not a bucket's file of this version: use another path, or "
                 "delete it"
             )
         if block or self._stored != _UNUSED:
             if is_look:
-                raise self._unavailable("it is damaged")
+                raise self._report_unavailable("it is damaged")
             self._warn_once(
                 "%r was damaged: it continues from what this process last stored there"
             )
@@ -158,12 +158,14 @@ class FileBucket(SharedBucket):
         body = _BODY.pack(_MAGIC, *numbers)
         # One write of less than a page: a process that is killed leaves the old state
         # or the new one.
-        written = os.pwrite(descriptor, body + _CHECKSUM.pack(zlib.crc32(body)), 0)
-        if written < _SIZE:
-            raise self._unavailable(f"only {written} of {_SIZE} bytes were written")
+        byte_count = os.pwrite(descriptor, body + _CHECKSUM.pack(zlib.crc32(body)), 0)
+        if byte_count < _SIZE:
+            raise self._report_unavailable(
+                f"only {byte_count} of {_SIZE} bytes were written"
+            )
         self._stored = numbers
 
-    def _unavailable(self, reason: object) -> BucketUnavailableError:
+    def _report_unavailable(self, reason: object) -> BucketUnavailableError:
         if isinstance(reason, OSError):
             reason = reason.strerror or reason
         elif isinstance(reason, local.NotPrivateError):

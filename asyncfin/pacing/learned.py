@@ -81,36 +81,36 @@ class Search:
         """Record a rejection after earlier ones have measured nothing; return the rate,
         or None.
         """
-        served, began = self._last
+        count, began = self._last
         if now - self._refused_at > 2 * self._wait + _FOLLOWS:
             self._earlier = (0.0, -inf)
         elif self._earlier[0]:
-            self._earlier = (self._earlier[0] + served, self._earlier[1])
+            self._earlier = (self._earlier[0] + count, self._earlier[1])
         else:
-            self._earlier = (served, began)
+            self._earlier = (count, began)
         # The rejected request was granted too, and did not get through.
-        served = max(self._lately + self._before - 1, 0.0)
-        self._last = (served, self._began if self._lately else now - 1.0)
+        count = max(self._lately + self._before - 1, 0.0)
+        self._last = (count, self._began if self._lately else now - 1.0)
         self._refused_at, self._wait = now, wait
         self._second = -inf
         self._lately = self._before = 0.0
-        return self._rate()
+        return self._compute_rate()
 
     def refused_too(self) -> float | None:
         """Record a further rejection of what was sent before the last one; return the
         rate, or None.
         """
-        served, began = self._last
-        self._last = (max(served - 1, 0.0), began)
-        return self._rate()
+        count, began = self._last
+        self._last = (max(count - 1, 0.0), began)
+        return self._compute_rate()
 
-    def _rate(self) -> float | None:
-        served, began = self._last
-        if served < _MEASURED and self._earlier[0]:
-            served, began = served + self._earlier[0], self._earlier[1]
-        if served < _MEASURED:
+    def _compute_rate(self) -> float | None:
+        count, began = self._last
+        if count < _MEASURED and self._earlier[0]:
+            count, began = count + self._earlier[0], self._earlier[1]
+        if count < _MEASURED:
             return None
-        return served / max(self._refused_at - began + self._wait, 1e-3)
+        return count / max(self._refused_at - began + self._wait, 1e-3)
 
 
 class AdaptiveRate:
@@ -137,7 +137,7 @@ class AdaptiveRate:
         self._longest = 1.0  # of the service's waits, in seconds
         self._search: Search | None = Search()  # None: it has ended
 
-    def granted(self, now: float, *, waited: bool) -> None:
+    def granted(self, now: float, *, has_waited: bool) -> None:
         """Count a grant, and raise the rate if a request waited for it. Unused speed is
         never gained.
         """
@@ -154,16 +154,18 @@ class AdaptiveRate:
         # nothing and forgets nothing.
         self._recent *= 1 - _RECENT
         self._grants += 1
-        if waited:
-            self.rate += min(self._gain(self.rate), _STEP, self.rate / 10)
+        if has_waited:
+            self.rate += min(self._compute_gain(self.rate), _STEP, self.rate / 10)
 
-    def _gain(self, rate: float) -> float:
+    def _compute_gain(self, rate: float) -> float:
         if self._starts < _STARTS:
             return _START / self._longest
         # Cubic congestion control has the same shape: slow near the rate that failed,
         # faster on both sides of it.
-        above = rate - self._failed
-        gain = (_PUSH * above if above > 0 else -_PULL * above) + _DRIFT * self._failed
+        distance = rate - self._failed
+        gain = (
+            _PUSH * distance if distance > 0 else -_PULL * distance
+        ) + _DRIFT * self._failed
         shortest = _CLIMB_SECONDS * max(1.0, self._longest / _LONG_WAIT) * rate
         return gain / max(min(_CLIMB_GRANTS, _CLIMB_AT_MOST * rate), shortest)
 
@@ -197,13 +199,13 @@ class AdaptiveRate:
         if rate is not None:
             self._longest = max(self._longest, wait)
 
-    def _lower(self, rate: float, served: float) -> None:
-        """Set the rate after a rejection at `rate`; `served` is what got through per
-        second until then.
+    def _lower(self, rate: float, served_rate: float) -> None:
+        """Set the rate after a rejection at `rate`; `served_rate` is how many requests
+        got through per second until then.
         """
         if self._starts < _STARTS:
             self._starts += 1
-            self.rate = self._failed = min(rate, max(served, _BACK * rate))
+            self.rate = self._failed = min(rate, max(served_rate, _BACK * rate))
         else:
             self._failed = rate
             lower = rate * (1 - min(_MOST, _WEIGHT * self._recent**2))
@@ -222,12 +224,12 @@ class Pace:
         """Requests per second; None while unpaced."""
         return self.gcra.rate if self.adaptive is None else self.adaptive.rate
 
-    def grant(self, now: float, *, waited: bool) -> None:
-        """Spend a request; `waited`: it has waited for the pace."""
+    def grant(self, now: float, *, has_waited: bool) -> None:
+        """Spend a request; `has_waited`: it waited for the pace."""
         self.gcra.spend(now)
         if self.adaptive is not None:
-            self.adaptive.granted(now, waited=waited)
-            if waited and self.adaptive.rate is not None:
+            self.adaptive.granted(now, has_waited=has_waited)
+            if has_waited and self.adaptive.rate is not None:
                 self.gcra.set_rate(now, self.adaptive.rate)
 
     def refuse(self, sent_at: float, now: float, retry_after: float) -> None:

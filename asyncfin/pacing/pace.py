@@ -81,10 +81,10 @@ class GCRA:
         if rate is None and is_unpaced:
             return
         moment = max(now, self.paused_until)
-        held = self.held(moment)
+        level = self.held(moment)
         self._restarting = rate is None
         self.rate = rate = rate or _RESTART_RATE
-        self.full_at = moment + (self.burst - held) / rate
+        self.full_at = moment + (self.burst - level) / rate
 
     def pause(self, now: float, until: float) -> None:
         """Grant nothing before `until`, and then one by one. Pauses only lengthen.
@@ -138,13 +138,13 @@ class Allowance:
         spending becomes today's.
         """
         today = now // DAY
-        jumped = self.day > today + 1 or self.exhausted_until > now + DAY
+        has_jumped = self.day > today + 1 or self.exhausted_until > now + DAY
         if self.day < today:
             self.day, self.spent = today, 0.0
         elif self.day > today + 1:
             self.day = today
         self.exhausted_until = min(self.exhausted_until, now + DAY)
-        return jumped
+        return has_jumped
 
     def spend(self, now: float, count: float = 1) -> None:
         """Add requests to today's spending."""

@@ -251,8 +251,8 @@ class RedisBucket(SharedBucket):
             await resume()
         # A grant that does not count stays used: `give_back` would take it off the
         # spending.
-        if self._away_since is not None and change.spent < 0:
-            if change.unpaced:
+        if self._away_since is not None and change.spending < 0:
+            if change.pace_return:
                 await fallback.give_back()
             else:
                 await fallback.unspend(sent_at=now - change.age)
@@ -261,10 +261,12 @@ class RedisBucket(SharedBucket):
     def stats(self) -> BucketStats:
         stats = super().stats()
         self._owed.begin_day(utc_now().timestamp())
-        spent = (
+        spent_today = (
             None if stats.spent_today is None else stats.spent_today + self._owed.spent
         )
-        return evolve(stats, spent_today=spent, fallback=self._away_since is not None)
+        return evolve(
+            stats, spent_today=spent_today, fallback=self._away_since is not None
+        )
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -278,14 +280,14 @@ class RedisBucket(SharedBucket):
         while self._away_since is not None:
             await asyncio.sleep(_AWAY)
             self._owed.begin_day(utc_now().timestamp())
-            spent = self._owed.spent
+            spending = self._owed.spent
             with suppress(BucketUnavailableError):
-                await self._evaluate(Change(spent=spent))
-                self._owed.spent = max(0.0, self._owed.spent - spent)
+                await self._evaluate(Change(spending=spending))
+                self._owed.spent = max(0.0, self._owed.spent - spending)
                 _log.warning(
                     "the Redis server of %s responds again after %.1f s;"
                     " %g requests granted by the fallback were added",
-                    *(self._key, loop.time() - self._away_since, spent),
+                    *(self._key, loop.time() - self._away_since, spending),
                 )
                 self._away_since = None
 
@@ -294,14 +296,16 @@ class RedisBucket(SharedBucket):
         clock = "" if self._microseconds is None else repr(self._microseconds() / 1e6)
         numbers = (*(number or 0.0 for number in self._parameters), *change)
         texts = [repr(EPSILON), clock, *(repr(float(number)) for number in numbers)]
-        granted, jumped, now, *values = map(float, await self._reply(texts))
+        is_granted, has_jumped, now, *values = map(
+            float, await self._call_script(texts)
+        )
         state = SharedState(values, self._parameters, now)
         if change == LOOK and state.stored is not None:
             state = SharedState(values, state.stored, now)
-        state.clock_jumped = bool(jumped)
-        return bool(granted), state
+        state.clock_jumped = bool(has_jumped)
+        return bool(is_granted), state
 
-    async def _reply(self, texts: list[str]) -> list[bytes]:
+    async def _call_script(self, texts: list[str]) -> list[bytes]:
         from redis.exceptions import RedisError
 
         client = await self._clients.get()
@@ -315,19 +319,19 @@ class RedisBucket(SharedBucket):
             async with unless_silent(limit):
                 reply = await script(keys=[self._key], args=texts)
         except TimeoutError as error:
-            raise self._unavailable(str(error)) from None
+            raise self._make_error(str(error)) from None
         except (RedisError, OSError) as error:
-            raise self._unavailable(_reason(error)) from None
+            raise self._make_error(_explain(error)) from None
         self._has_connected = True
         return cast("list[bytes]", reply)
 
-    def _unavailable(self, reason: str) -> BucketUnavailableError:
+    def _make_error(self, reason: str) -> BucketUnavailableError:
         return BucketUnavailableError(
             f"the Redis server of {self._key} can't be used: {reason}"
         )
 
 
-def _reason(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     """Return what the server reports, unless it may contain a URL with a password."""
     from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 

@@ -48,8 +48,8 @@ class Change(NamedTuple):
 
     take: float = 0.0  # 1: grant a request if it may be sent now
     counts: float = 0.0  # 1: it counts for the allowance
-    unpaced: float = 0.0  # 1: return a grant to the pace
-    spent: float = 0.0  # to add to the day's spending, or -1
+    pace_return: float = 0.0  # 1: return a grant to the pace
+    spending: float = 0.0  # to add to the day's spending, or -1
     age: float = 0.0  # how long ago that was spent
     pause: float = 0.0
     exhaust: float = 0.0
@@ -69,7 +69,7 @@ class SharedState:
     def __init__(
         self, numbers: Sequence[float], parameters: Parameters, now: float
     ) -> None:
-        full_at, paused_until, exhausted_until, day, spent, rate, burst, budget = (
+        full_at, paused_until, exhausted_until, day, spending, rate, burst, budget = (
             numbers
         )
         self.now = now
@@ -79,26 +79,28 @@ class SharedState:
         self.gcra.full_at, self.gcra.paused_until = full_at, paused_until
         self.allowance = Allowance(parameters.daily_budget)
         self.allowance.exhausted_until = exhausted_until
-        self.allowance.day, self.allowance.spent = day, spent
+        self.allowance.day, self.allowance.spent = day, spending
         # A clock that was ahead has left ends that nobody would wait for.
         is_paused_too_long = self.gcra.clip(now)
         self.clock_jumped = self.allowance.begin_day(now) or is_paused_too_long
 
-    def numbers(self, stored: Parameters | None) -> tuple[float, ...]:
+    def numbers(self, stored_parameters: Parameters | None) -> tuple[float, ...]:
         """What to store, with these parameters."""
         gcra, allowance = self.gcra, self.allowance
         times = (gcra.full_at, gcra.paused_until, allowance.exhausted_until)
-        parameters = (number or 0.0 for number in stored or (None, None, None))
+        parameters = (
+            number or 0.0 for number in stored_parameters or (None, None, None)
+        )
         return (*times, allowance.day, allowance.spent, *parameters)
 
     def apply(self, change: Change) -> bool:
         """Make a change, and return whether a request was granted."""
         gcra, allowance, now = self.gcra, self.allowance, self.now
-        if change.unpaced:
+        if change.pace_return:
             gcra.give_back()
-        if change.spent > 0:
-            allowance.spend(now, change.spent)
-        elif change.spent:
+        if change.spending > 0:
+            allowance.spend(now, change.spending)
+        elif change.spending:
             allowance.unspend(now, change.age)
         if change.pause:
             gcra.pause(now, now + min(change.pause, DAY))
@@ -166,7 +168,7 @@ class SharedBucket(LoopBucket):
 
     async def unspend(self, *, sent_at: float) -> None:
         age = self._bind().time() - sent_at
-        await self._change(Change(spent=-1.0, age=age))
+        await self._change(Change(spending=-1.0, age=age))
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         loop = self._bind()
@@ -219,27 +221,27 @@ class SharedBucket(LoopBucket):
         shared state as this process last read it: `level`, `spent_today` and
         `exhausted_until` are None if it never did.
         """
-        seen = self._seen
+        state = self._seen
         rate, burst, daily_budget = (
-            self._parameters if seen is None else seen.parameters
+            self._parameters if state is None else state.parameters
         )
         paused_until = resume_at = None
-        if seen is not None and self._loop is not None:
+        if state is not None and self._loop is not None:
             since = self._loop.time() - self._seen_at
-            if seen.gcra.paused_until > seen.now + since:
-                paused_until = self._seen_at + seen.gcra.paused_until - seen.now
-            resume_at = seen.allowance.resume_at(seen.now + since)
+            if state.gcra.paused_until > state.now + since:
+                paused_until = self._seen_at + state.gcra.paused_until - state.now
+            resume_at = state.allowance.resume_at(state.now + since)
         return BucketStats(
             rate=self._pace.rate if rate is None and self._pace is not None else rate,
             burst=burst,
             learned=rate is None,
-            level=None if seen is None else seen.gcra.held(seen.now),
+            level=None if state is None else state.gcra.held(state.now),
             waiting=self._lanes.waiting,
             granted=self._granted,
             refused=self._refused,
             paused_until=paused_until,
             exhausted_until=None if resume_at is None else wall_time(resume_at),
-            spent_today=None if seen is None else seen.allowance.spent,
+            spent_today=None if state is None else state.allowance.spent,
             daily_budget=daily_budget,
         )
 
@@ -297,7 +299,7 @@ class SharedBucket(LoopBucket):
 
     def _serve(self) -> None:
         if self._driver is None and not self._closed:
-            driver = asyncio.get_running_loop().create_task(self._drive())
+            driver = asyncio.get_running_loop().create_task(self._serve_waiters())
             if not driver.done():  # an eager task can have served all waiters
                 self._driver = driver
 
@@ -312,10 +314,10 @@ class SharedBucket(LoopBucket):
         while self._unused:
             # Removed first: if it is unknown whether the change was made, it is not
             # made again.
-            spent = -1.0 if self._unused.popleft() else 0.0
-            await finish(self._change(Change(unpaced=1.0, spent=spent)))
+            spending = -1.0 if self._unused.popleft() else 0.0
+            await finish(self._change(Change(pace_return=1.0, spending=spending)))
 
-    async def _drive(self) -> None:
+    async def _serve_waiters(self) -> None:
         """Grant the waiters of the lanes, one after the other."""
         try:
             while True:
@@ -347,11 +349,11 @@ class SharedBucket(LoopBucket):
             self._has_waited = True
             return min(wait, _LOOK)
         counts = waiter.counts
-        granted, state = await self._run(Change(take=1.0, counts=float(counts)))
-        if granted:
-            self._hand_over(counts)
+        is_granted, state = await self._run(Change(take=1.0, counts=float(counts)))
+        if is_granted:
+            self._give_grant(counts)
         self._see(state, takes=True)  # last: a log handler may raise
-        if granted or state is None:
+        if is_granted or state is None:
             self._lost = 0
             return 0.0
         if counts and state.allowance.resume_at(state.now) is not None:
@@ -364,7 +366,7 @@ class SharedBucket(LoopBucket):
         late = random.uniform(0.0, spread / self._lost)  # noqa: S311  no secret
         return min(wait + late, _LOOK)
 
-    def _hand_over(self, counts: bool) -> None:
+    def _give_grant(self, counts: bool) -> None:
         """Give a grant to the head of the lanes, or return it if that has changed."""
         assert self._loop is not None
         waiter = self._lanes.next()
@@ -374,7 +376,7 @@ class SharedBucket(LoopBucket):
         now = self._loop.time()
         self._granted += 1
         if self._pace is not None:
-            self._pace.grant(now, waited=self._has_waited)
+            self._pace.grant(now, has_waited=self._has_waited)
             self._has_waited = False
         self._lanes.grant(waiter, now)
 

@@ -57,12 +57,12 @@ class Model:
         if operation in ("give back", "unspend"):
             self.spent[day] = max(0.0, self.spent.get(day, 0.0) - 1)
         if operation == "unspend":
-            return Change(spent=-1.0)
+            return Change(spending=-1.0)
         if operation == "give back":
             # After a pause only one request may go, whatever was spent before it.
             most = 1.0 + max(0.0, self.now - self.paused_until) * self.rate
             self.level = min(self.level + 1, self.burst, most)
-            return Change(unpaced=1.0, spent=-1.0)
+            return Change(pace_return=1.0, spending=-1.0)
         until = self.now + seconds
         if operation == "exhaust":
             self.exhausted_until = max(self.exhausted_until, until)
@@ -129,8 +129,8 @@ async def test_script_equals_shared_state(server: RedisServer) -> None:
                 change = Change(take=1.0, counts=chance.choice([0.0, 1.0, 1.0, 1.0]))
             else:
                 change = Change(
-                    unpaced=chance.choice([0.0, 0.0, 1.0]),
-                    spent=chance.choice([0.0, 2.0, -1.0]),
+                    pace_return=chance.choice([0.0, 0.0, 1.0]),
+                    spending=chance.choice([0.0, 2.0, -1.0]),
                     age=chance.choice([0.0, 5.0]),
                     pause=chance.choice([0.0, 0.0, 1.5, 2 * DAY]),
                     exhaust=chance.choice([0.0, 0.0, 0.0, 2.0, 2 * DAY]),

@@ -86,10 +86,10 @@ def check_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
                 f"entity_ids: {entity_id!r} is too long for the name of a file"
             )
         # Many file systems would give both the same file.
-        other = distinct.setdefault(entity_id.casefold(), entity_id)
-        if other != entity_id:
+        first_id = distinct.setdefault(entity_id.casefold(), entity_id)
+        if first_id != entity_id:
             raise SelectionError(
-                f"entity_ids {other!r} and {entity_id!r} differ only in case: leave "
+                f"entity_ids {first_id!r} and {entity_id!r} differ only in case: leave "
                 "out one of them, or extract it to another folder"
             )
     return ids

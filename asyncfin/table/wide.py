@@ -17,7 +17,7 @@ from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.rows import Row, rows_of
-from asyncfin.words import counted, entity_names, spanned
+from asyncfin.words import counted, entity_names, listed, spanned
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"
@@ -25,22 +25,34 @@ PERIOD = "period"
 INDEX = (*PERIOD_FIELDS, PERIOD)
 
 
-def label_rows(grids: Sequence[Grid], entities: bool) -> dict[Row, str]:
+def label_rows(
+    rows: Sequence[Row], grids: Sequence[Grid], entities: bool
+) -> dict[Row, str]:
     """Name each series by the texts that distinguish it, joined.
+
+    Joined they may be alike, or like a column of the index: then ids follow.
 
     Args:
         entities: begin each name with the entity's.
     """
     companies = grids if entities else ()
-    names = name_rows(rows_of(grids), group_names=True, entities=companies)
-    return {row: join_texts(texts) for row, texts in names.texts.items()}
+    names = name_rows(rows, group_names=True, entities=companies)
+    labels = {row: join_texts(texts) for row, texts in names.texts.items()}
+    ids = _join_ids(rows, entities)
+    for _ in labels:  # with its id, a label may be like another one
+        counts = Counter([*INDEX, *labels.values()])
+        alike = [row for row, label in labels.items() if counts[label] > 1]
+        if not alike:
+            break
+        for row in alike:
+            labels[row] = join_texts((labels[row], ids[row]))
+    return labels
 
 
-def _join_ids(grids: Sequence[Grid], entities: bool) -> dict[Row, str]:
+def _join_ids(rows: Sequence[Row], entities: bool) -> dict[Row, str]:
     """Name each series by its id, if `entities` with entity id; value version and
     publication follow where only they differ.
     """
-    rows = rows_of(grids)
     if not entities:
         return {row: row.series.series_id for row in rows}
     ids = [
@@ -77,7 +89,10 @@ def wide_table(
     Raises:
         SelectionError: a column is unknown, or two would have the same name.
     """
-    names = (label_rows if labels else _join_ids)(grids, entities)
+    rows = rows_of(grids)
+    names = _join_ids(rows, entities)
+    if labels:
+        names = label_rows(rows, grids, entities)
     by_name = {name: row for row, name in names.items()}
     # A frame with two columns of one name can be read by neither.
     ((name, count),) = Counter([*INDEX, *names.values()]).most_common(1)
@@ -119,12 +134,20 @@ def _find_periods(grids: Sequence[Grid]) -> list[Period]:
     for grid in grids if len(grids) > 1 else ():
         if missing := [period for period in periods if not grid.covers(period)]:
             name = printable(names[grid.catalogue.entity_id])
+            anchors = dict.fromkeys(grid.anchor.label for grid in grids if grid.anchor)
+            advice = (
+                "resolve the periods over all catalogues first, exact = "
+                "rule.resolve(catalogues), and request exact of each entity"
+            )
+            if anchors:  # a window cannot be resolved
+                advice = (
+                    f"the windows of a Trailing end at {listed(list(anchors))}; "
+                    "compare the companies with Quarterly(last=...) or Annual(last=...)"
+                )
             raise SelectionError(
                 f"{name}: {counted(len(missing), 'period')} ({spanned(missing)}) not "
-                "requested, which its catalogue has and another panel shows: resolve "
-                "the periods over all catalogues first, exact = "
-                "rule.resolve(catalogues), and request exact of each entity, or use "
-                "layout='long'"
+                "requested, which its catalogue has and another panel shows: "
+                f"{advice}, or use layout='long'"
             )
     return periods
 

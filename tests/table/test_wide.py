@@ -153,14 +153,26 @@ def test_no_panels_are_an_empty_table() -> None:
 async def test_names_are_never_alike() -> None:
     """Whatever a service calls its metrics: nor are they those of the periods' columns."""
     numbers: dict[str, dict[Period, float]] = {"a.annual": {FY[2024]: 1}, "b.annual": {FY[2024]: 2}}
-    for labels in ({"a": "x, a.annual", "b": "x"}, {"a": "", "b": "a"}):
+    for labels, expected in [
+        ({"a": "x, a.annual", "b": "x"}, ["x, a.annual", "x"]),
+        ({"a": "", "b": "a"}, ["a, a", "a, b"]),
+        ({"a": "period", "b": "x"}, ["period, a.annual", "x"]),
+        ({"a": "year", "b": "year, a.annual"}, ["year, a.annual, a.annual", "year, a.annual, b.annual"]),
+    ]:
         panel = await company("Apple", numbers, labels=labels)
-        names = panel.to_arrow("wide", labels=True).column_names
-        assert len(set(names)) == 3
-        assert panel.to_polars("wide", labels=True).columns == names
-    panel = await company("Apple", numbers, labels={"a": "year"})
+        assert panel.to_arrow("wide", labels=True).column_names == ["period", *expected]
+        assert panel.to_polars("wide", labels=True).columns == ["period", *expected]
+    panel = await company("Apple", {"year": {FY[2024]: 1}})
     with pytest.raises(SelectionError, match="two columns would have the name 'year'"):
-        panel.to_arrow("wide", labels=True)
+        panel.to_arrow("wide")
+
+
+async def test_joined_texts_may_be_alike() -> None:
+    """Companies whose names end as the labels of the other begin: the ids of both follow."""
+    first = await company("A, B", {"s": {FY[2024]: 1}}, labels={"s": "C"})
+    second = await company("A", {"s": {FY[2024]: 1}}, entity_id="O-b", labels={"s": "B, C"})
+    table = concat([first, second], "wide", labels=True)
+    assert table.column_names[1:] == [f"A, B, C, {first.dataset.entity_id}, s", "A, B, C, O-b, s"]
 
 
 def test_period_columns_are_the_pandas_index(apple: Panel, nvidia: Panel, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
@@ -234,15 +235,22 @@ async def test_data_is_redacted(token: str) -> None:
 @pytest.mark.virtual
 @pytest.mark.parametrize("token", [CANARY, "-c+a/n=a.r~y", "+/=-._~+/=", "\\\\+\\\\/==ab"])
 async def test_escaped_tokens_are_redacted(token: str) -> None:
-    """The token is struck out in every escaped form, escaped twice too."""
+    """The token is struck out in every escaped form, escaped twice too: in a body and in a header."""
     once = json.dumps(token)[1:-1]
     forms = [once, quote(token, safe=""), quote(quote(token, safe=""), safe=""), json.dumps(once)[1:-1]]
     forms.append("".join(each if each.isalnum() else f"\\u00{ord(each):02X}" for each in token))
     forms.append(once.replace("/", "\\/"))
-    raw = answer(body=b"[" + "|".join(forms).encode())
-    async with sending(lambda _: raw, token) as (sender, _, _events):
-        got = await sender.send(READ)
-    assert got.body == b"[" + b"|".join([b"(secret)"] * 6)
+    forms.append("".join(f"%{ord(letter):02x}" for letter in token))
+    forms.append("".join(f"\\u00{ord(letter):02x}" for letter in token))
+    forms.append(re.sub("[A-Za-z0-9]+", lambda run: f"%{ord(run[0][0]):02x}{run[0][1:]}", token))
+    # Each alone: one that is recognized would betray the others.
+    answers = [answer(body=f"[{form}".encode()) for form in forms]
+    answers += [answer(body=b"[(secret)", x_request_id=form) for form in forms]
+    async with sending(lambda _: answers.pop(0), token) as (sender, _, _events):
+        responses = [await sender.send(READ) for _ in range(len(answers))]
+    assert {response.body for response in responses} == {b"[(secret)"}
+    headers = [response.headers["x-request-id"] for response in responses[len(forms) :]]
+    assert headers == ["(secret)"] * len(forms)
 
 
 @pytest.mark.virtual

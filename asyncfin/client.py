@@ -557,14 +557,15 @@ class Client:
             periods: as for `plan`. A rule is resolved for each entity; for one table,
                 resolve it first: ``rule.resolve(catalogues)``.
             ahead: how many entities may be begun beyond those that the caller has
-                received, at least 1. None: `max_in_flight`.
+                received, at least 1; more than 1,000 count as 1,000. None:
+                `max_in_flight`.
 
         Raises:
             SelectionError: an argument is not as described; no request was sent.
             AsyncfinError: no further entity can be read: `concerns` is ``"account"`` (a
                 rejected token or a used-up quota), ``"local"`` (the shared bucket is
                 unreachable), or on the bulk lane ``"service"`` (it has failed for
-                `Retry.max_outage`). Raised after the answers that are finished.
+                `Retry.max_outage`). Raised after the answers of the entities begun.
         """
         checks.several("entity_ids", entity_ids, "entity ids", AsyncIterable)
         check_select(select)

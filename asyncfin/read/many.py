@@ -11,6 +11,7 @@ from collections.abc import (
     Iterable,
 )
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any
 
 from asyncfin.errors import AsyncfinError, ends_all
 from asyncfin.plan.question import Question
@@ -18,6 +19,9 @@ from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.publications import Publications
 from asyncfin.read.query import read_question
 from asyncfin.tasks import merged
+
+# Each entity begun is a task.
+_MOST_AHEAD = 1_000
 
 EntityIds = Iterable[str] | AsyncIterable[str]
 
@@ -40,6 +44,11 @@ async def read_many(
     waits = publications.sender.lane == "bulk"
     turn = asyncio.Lock()
     is_left = False
+    limit = min(ahead or publications.limit, _MOST_AHEAD)
+    running = limit
+    # What ends the iteration, once the entities in flight are finished.
+    failures: list[Exception] = []
+    id_reader: asyncio.Task[Any] | None = None
 
     async def read_entity(entity_id: str) -> EntityAnswer:
         try:
@@ -53,18 +62,44 @@ async def read_many(
         missing = question.missing(panel.catalogue)
         return EntityAnswer(entity_id, panel, missing=missing)
 
-    async def read_next_entities() -> AsyncGenerator[EntityAnswer, None]:
-        while True:
+    async def read_next_ids() -> list[str]:
+        """Return the next id, or nothing at their end or after a failure."""
+        nonlocal id_reader
+        async with turn:
+            if failures:
+                return []
+            id_reader = asyncio.current_task()
             try:
-                async with turn:
-                    entity_id = await anext(ids)
+                entity_id = await anext(ids)
             except StopAsyncIteration:
-                return
-            if is_left:  # a source of ids may ignore its cancellation
-                return
-            yield await read_entity(entity_id)
+                return []
+            except asyncio.CancelledError:
+                if is_left or not failures:
+                    raise
+                return []
+            except Exception as error:  # noqa: BLE001 - the consumer raises it
+                failures.append(error)
+                return []
+            finally:
+                id_reader = None
+        # A source of ids may ignore its cancellation.
+        return [] if is_left or failures else [entity_id]
 
-    limit = ahead or publications.limit
+    async def read_next_entities() -> AsyncGenerator[EntityAnswer, None]:
+        nonlocal running
+        while next_ids := await read_next_ids():
+            try:
+                answer = await read_entity(next_ids[0])
+            except AsyncfinError as error:
+                failures.append(error)
+                if id_reader is not None:
+                    id_reader.cancel()
+                break
+            yield answer
+        running -= 1
+        if failures and not running:
+            raise failures[0]
+
     async with (
         aclosing(_iter_distinct(entity_ids)) as ids,
         merged([read_next_entities] * limit, limit) as answers,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from asyncfin import (
+    AllowanceExhaustedError,
     Annual,
     ArgumentError,
     AuthenticationError,
@@ -225,13 +226,35 @@ async def test_common_error_ends_the_iteration(fault: Any, error: type[Exception
         assert [served.status for served in sandbox.log].count(401) <= 2
 
 
+async def test_failure_leaves_entities_in_flight() -> None:
+    """They are paid for: their answers precede the error, which does not wait for the next id."""
+    faults = [
+        Status(operation="query", nth=1, status=429, retry_after=5000),
+        Latency(operation="query", nth=[2, 3], seconds=5),
+    ]
+
+    async def ids() -> AsyncIterator[str]:
+        for entity_id in ALL[:3]:
+            yield entity_id
+        await asyncio.sleep(1_000_000)
+
+    async with session(faults=faults) as (_, client):
+        finished: list[str] = []
+        async with client.query_many(ids(), SELECT, Annual(), ahead=10**10) as answers:
+            with pytest.raises(AllowanceExhaustedError):
+                await receive(answers, finished)
+            with pytest.raises(AllowanceExhaustedError):
+                await anext(answers)
+        assert sorted(finished) == ALL[1:3]
+        assert asyncio.get_running_loop().time() < 100
+
+
 async def test_failing_source_ends_iteration() -> None:
     """Its error is raised as itself, after the answers that are finished."""
 
     async def ids() -> AsyncIterator[str]:
         for entity_id in ALL[:5]:
             yield entity_id
-        await asyncio.sleep(100)
         raise ZeroDivisionError
 
     async with session() as (_, client):

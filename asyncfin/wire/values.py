@@ -141,17 +141,27 @@ def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
     return page
 
 
+class _Label(msgspec.Struct, gc=False):
+    """A value, of which only the label is read, whatever else is malformed."""
+
+    value_version: Any = None
+
+
+_labels_decoder = msgspec.json.Decoder(list[_Label | None])
+
+
 def _reject_restated(page: QueryPage) -> None:
     """Reject restated values if the original ones were requested (spec 9.3).
 
     The reverse is valid: a value that was never restated may be labelled original.
     """
-    for index, series in enumerate(page.series):
-        values: Sequence[Value | None] = ()
-        with suppress(MalformedAnswerError):  # raised when they are looked at
-            values = series.values
-        for period, value in zip(page.periods, values, strict=False):
-            if value is not None and value.value_version == _RESTATED:
+    periods = page.periods
+    for index, series in enumerate(page.raw_series):
+        labels: list[_Label | None] = decode_entries(
+            _labels_decoder, series.values, len(periods), index, series.series_id
+        )
+        for period, label in zip(periods, labels, strict=True):
+            if label is not None and label.value_version == _RESTATED:
                 raise MalformedAnswerError(
                     f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was "
                     f"requested @ {series_path(index, series.series_id)}"

@@ -136,10 +136,12 @@ def test_broken_page_is_rejected_in_place(problem: str) -> None:
         read(REFUSED[problem])
 
 
+@pytest.mark.parametrize("text", ["1", 5])
 @pytest.mark.parametrize("written", ["latest\\u005frestated", "\\u006Catest_restated"])
-def test_restated_value_is_rejected(written: str) -> None:
-    """JSON has several spellings of one text; originals were requested (spec 9.3)."""
-    body = encoded(changed(value_version="latest_restated")).replace(b"latest_restated", written.encode())
+def test_restated_value_is_rejected(written: str, text: str | int) -> None:
+    """In any spelling of its label, and if its value is malformed too (spec 9.3)."""
+    body = encoded(changed(value_version="latest_restated", text=text))
+    body = body.replace(b"latest_restated", written.encode())
     with pytest.raises(MalformedAnswerError, match="is latest_restated, and original was requested"):
         asyncio.run(read_planned_page(body, {"a.annual", "b.annual"}, "original"))
 

@@ -92,7 +92,7 @@ async def test_piece_of_stream_has_no_gaps() -> None:
     stitched = Stitched(catalogue, catalogue.series, EVER)
     numbers = {"a.quarterly": {QUARTERS[0]: 1, QUARTERS[2]: 2}, "b.quarterly": {QUARTERS[1]: 3}}
     await stitched.add(encoded(page_json(QUARTERS, numbers)), home=frozenset(numbers), asked=EVER)
-    piece = stitched.stitch.panel(stitched.blocks, catalogue.series[:1], whole=False)
+    piece = stitched.stitch.panel(stitched.blocks, catalogue.series[:1], is_whole=False)
     assert piece.gaps == piece.notes == ()
     assert piece.periods_asked == tuple(QUARTERS)
 

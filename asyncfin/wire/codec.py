@@ -65,6 +65,15 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
     raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
 
 
+def is_truncated(body: bytes) -> bool:
+    """Return whether the JSON in a body is valid as far as it goes, and incomplete."""
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return str(error) == "Input data was truncated"
+    return False
+
+
 def not_json(body: bytes) -> str:
     """Return the problem of a body that is empty or a page of a proxy, and "" for any
     other.

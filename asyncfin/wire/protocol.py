@@ -173,12 +173,16 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
 
 def error_of(
     request: Request, response: Response
-) -> errors.ServiceError | errors.MalformedAnswerError | None:
+) -> errors.ServiceError | errors.TransportError | errors.MalformedAnswerError | None:
     """Return the error that a response is, or None for a 2xx in JSON, which may still
     be malformed.
     """
     if not 200 <= response.status < 300:
         return failure(request, response)
+    # Without a stated length (RFC 9112, 6.3) only the body shows that it was cut.
+    has_length = response.headers.keys() & {"content-length", "transfer-encoding"}
+    if response.status != 204 and not has_length and codec.is_truncated(response.body):
+        return errors.TruncatedAnswerError("the response ended within its JSON")
     if problem := codec.not_json(response.body):
         return errors.MalformedAnswerError(problem, is_json=False)
     return None

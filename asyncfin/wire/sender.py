@@ -301,8 +301,7 @@ class _Sending:
                 else:
                     response = await self._attempt()
             except (AllowanceExhaustedError, BucketUnavailableError) as rejection:
-                # Raised by the bucket: a 429 of the service is still a plain
-                # RateLimitedError here. The cause is what the last attempt failed with.
+                # The cause is what the last attempt failed with.
                 raise rejection from self.error
             except _REQUEST_ERRORS as failure:
                 error = failure
@@ -582,6 +581,7 @@ class _Sending:
                     # Usage and limits show nothing of the others' allowance (spec 8).
                     if counts:
                         await finish(bucket.exhaust(stated))
+                    self.error = None  # no cause: the new error has all its facts
                     raise AllowanceExhaustedError(
                         resume_at=later(error.at or self.at, stated),
                         retry_after=stated,

@@ -76,6 +76,7 @@ async def test_long_wait_ends_all_waiters() -> None:
         assert end.operation == "dataset"
     first = next(end for end in ends if isinstance(end, AllowanceExhaustedError) and end.attempts)
     assert (first.code, first.request_id, first.retry_after) == ("daily_limit", "r-1", 7200)
+    assert first.__cause__ is first.__context__ is None
 
 
 @pytest.mark.virtual

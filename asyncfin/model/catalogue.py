@@ -320,8 +320,8 @@ class Catalogue(Dataset, Tabular):
         picked by `Select.of` is listed by its id, with its triple where the Select has
         several of that id. If no series meets all conditions with what exists of them,
         a further entry is the condition that no series meets (``label``: its text,
-        ``where``: the `name` of the Select), or ``select``, at most 200 characters of
-        the Select.
+        ``where``: the `name` of the Select), or ``select``: the conditions that no
+        series meets together.
         """
         check_select(select)
         return judge(self, select).missing

@@ -50,7 +50,7 @@ class Condition:
 
     def __str__(self) -> str:
         value = self.texts[0] if len(self.texts) == 1 else list(self.texts)
-        return f"{self.field}={checks.short_repr(value)}"
+        return f"{_name_field(self.field)} {checks.short_repr(value)}"
 
 
 @frozen
@@ -265,7 +265,7 @@ def judge(catalogue: Any, select: Select) -> Judged:
         if len(conditions) == 1:
             missing[conditions[0].field] = conditions[0].texts
         else:
-            missing["select"] = (checks.short_repr(select),)
+            missing["select"] = (" and ".join(map(str, conditions)),)
         if not has_unknown:
             text = " and ".join(map(str, conditions))
             conflict = f"{text}: no series of {named_entity(catalogue)} matches"
@@ -384,7 +384,8 @@ def missing_in_all(missings: Iterable[Missing]) -> Missing:
 def name_missing(missing: Missing) -> str:
     """Return missing ids and words with what they are, for people."""
     return "; ".join(
-        f"{_name_field(name)} {_quote(values)}" for name, values in missing.items()
+        f"{_name_field(name)} {values[0] if name == 'select' else _quote(values)}"
+        for name, values in missing.items()
     )
 
 
@@ -407,14 +408,16 @@ def explain(catalogue: Any, missing: Missing, subject: str = "") -> str:
 
 
 def _name_field(name: str) -> str:
-    # Others are periods, or a condition that no series meets.
+    # Others are periods, or conditions that no series meets.
+    if name == "select":
+        return "series with"
     return _BY_FIELD[name].noun if name in _BY_FIELD else name
 
 
 def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> str:
     criterion = _BY_FIELD.get(name)
     if criterion is None:
-        return _quote(values)
+        return values[0] if name == "select" else _quote(values)
     texts = [criterion.text(value) for value in criterion.list_values(catalogue)]
     if criterion.is_word:
         return _quote(values) + suggest.all_of([*filter(None, texts)])

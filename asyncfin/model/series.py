@@ -108,14 +108,17 @@ def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
     """
     if not isinstance(key, str):
         return KeyError(f"no series {short_repr(key)}: the key is a series_id")
-    if of_metric := [member.series_id for member in series if member.metric_id == key]:
-        return KeyError(
-            f"no series {key!r}; of that metric there are {listed(of_metric, 5)}"
-        )
-    ids = [member.series_id for member in series]
-    text = suggest.quoted(key, ids)
+    if of_metric := [member for member in series if member.metric_id == key]:
+        texts = [
+            f"{member.series_id} ({format_path(member.scopes)}, "
+            f"{member.reporting_group_id})"
+            for member in of_metric
+        ]
+        return KeyError(f"no series {key!r}; of that metric: {listed(texts, 5)}")
+    metric_ids = [*dict.fromkeys(member.metric_id for member in series)]
+    text = suggest.quoted(key, [*metric_ids, *(member.series_id for member in series)])
     if text == short_repr(key):
-        text += suggest.all_of(ids)
+        text += suggest.all_of(metric_ids)
     return KeyError(f"no series {text}")
 
 

@@ -35,6 +35,7 @@ from asyncfin.read.read import Read
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded
+from asyncfin.words import listed
 
 T = TypeVar("T")
 Source: TypeAlias = str | Catalogue
@@ -241,6 +242,7 @@ def _check_any(comparison: Comparison) -> None:
         comparison.missing.get(panel.dataset.entity_id, {}) for panel in panels
     )
     if not missing:
-        raise SelectionError("no entity has anything of the query")
+        reasons = listed(comparison.notes, 5, between="; ")
+        raise SelectionError(f"no entity has anything of the query: {reasons}")
     message = explain(panels[0].catalogue, missing, "no entity")
     raise SelectionError(message, missing=missing)

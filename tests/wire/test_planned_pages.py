@@ -191,7 +191,7 @@ async def test_packing_leaves_the_loop_free() -> None:
         page = await read_planned_page(_two_megabytes(series_id), {series_id}, "original")
         turns.append(0)
         counting = asyncio.create_task(count_turns())
-        await answer.stitch.add(page, home=frozenset({series_id}), asked=EVER)
+        await answer.stitch.add(page, home=frozenset({series_id}), request_periods=EVER)
         counting.cancel()
     assert turns[:2] == [0, 0]
     assert turns[2] >= 2  # sixteen pieces, of which eight take a millisecond

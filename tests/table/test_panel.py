@@ -49,9 +49,7 @@ def test_series_by_its_id(panel: Panel) -> None:
     assert 5 not in panel
     with pytest.raises(KeyError, match=r"write panel\['costs'\]\['FY2024'\]"):
         panel["costs", "FY2024"]  # type: ignore[index]
-    with pytest.raises(
-        KeyError, match=r"no series 'sales'; of that metric: sales\.annual \("
-    ):
+    with pytest.raises(KeyError, match=r"no series 'sales'; of that metric: sales\.annual \("):
         panel["sales"]
     with pytest.raises(KeyError, match=r"no series 'cost\.annual' \(close: costs\.annual"):
         panel["cost.annual"]

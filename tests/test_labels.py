@@ -65,7 +65,7 @@ async def panel(service: Sandbox) -> Panel:
 def test_no_label_of_table_is_date(panel: Panel) -> None:
     long = panel.to_arrow()
     wide = panel.to_arrow("wide", labels=True)
-    joined = concat([panel], labels=True, columns=["period_label"]).to_pandas()
+    joined = concat([panel], columns=["period_label"]).to_pandas()
     for table in (long["period_label"].to_pylist(), wide["period"].to_pylist(), joined["period_label"]):
         refuse_dates("\n".join(table), *KINDS)
 

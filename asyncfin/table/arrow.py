@@ -11,6 +11,7 @@ from itertools import accumulate, chain, repeat
 from operator import sub
 from typing import Any
 
+from asyncfin.errors import ArgumentError
 from asyncfin.model.frame import arrow_type, by_id
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.optional import compute, pa
@@ -39,18 +40,21 @@ def make_table(
     layout: Layout,
     columns: Iterable[str] | None,
     *,
-    labels: bool,
+    labels: bool | None,
     entities: bool,
     failed: Mapping[str, str] | None = None,
 ) -> Any:
     """Return the table of panels as `Panel.to_arrow` does.
 
     Args:
+        labels: None: as `entities`.
         entities: the names of columns and series contain the entity's.
         failed: why entities could not be read, for the metadata.
     """
     check_layout("layout", layout)
     names = column_names(columns)
+    if labels and layout == "long":
+        raise ArgumentError("labels=True needs layout='wide'")
     if entities:
         wide.check_once(grids, layout=layout)
     facts: dict[str, Any] = {"panels": [describe_panel(grid) for grid in grids]}
@@ -58,6 +62,7 @@ def make_table(
         facts["failed"] = failed
     metadata = {b"asyncfin": json.dumps(facts).encode()}
     if layout == "wide":
+        labels = entities if labels is None else labels
         return wide.wide_table(grids, names, metadata, labels=labels, entities=entities)
     chosen_columns = choose_columns(names)
     tables = [_make_long_table(grid, chosen_columns) for grid in grids]

@@ -80,7 +80,8 @@ class Forms(ABC):
         (the JSON under ``asyncfin``) has its error, by entity id.
 
         Raises:
-            ArgumentError: the layout is unknown, or a column is not a str.
+            ArgumentError: the layout is unknown, a column is not a str, or the long
+                layout has `labels`.
             SelectionError: a column is unknown; of a comparison, as for `concat`.
             MalformedAnswerError: the values that a wanted column is read from break the
                 spec.
@@ -92,7 +93,7 @@ class Forms(ABC):
             self._grids,
             layout or self._layout,
             columns,
-            labels=self._has_entities if labels is None else labels,
+            labels=labels,
             entities=self._has_entities,
             failed=self._describe_failed(),
         )

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from attrs import evolve
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Annual, Exact, Resolved
 from asyncfin.table.panel import Panel, concat
@@ -194,8 +194,15 @@ def test_period_columns_are_the_pandas_index(apple: Panel, nvidia: Panel, tmp_pa
         assert apple.to_pandas("wide", labels=labels).equals(
             apple.to_arrow("wide", labels=labels).to_pandas()
         )
-        long = apple.to_arrow(labels=labels)
-        assert list(long.to_pandas().index) == list(range(len(long)))
+    long = apple.to_arrow()
+    assert list(long.to_pandas().index) == list(range(len(long)))
+
+
+def test_long_layout_has_no_labels(apple: Panel) -> None:
+    """Else the same call would have other columns than before, and the reader would not know why."""
+    for make in (apple.to_arrow, apple.to_pandas, lambda **options: concat([apple], **options)):
+        with pytest.raises(ArgumentError, match="labels=True needs layout='wide'"):
+            make(labels=True)
 
 
 async def test_company_without_series_has_no_column(apple: Panel) -> None:

@@ -308,7 +308,7 @@ def panels(panel: Panel, layout: types.Layout) -> None:
     assert_type(panel.during(["FY2023", "FY2024"]), Panel)
     assert_type(panel.during(Annual(last=2)), Panel)
     panel.to_pandas(layout).describe()
-    panel.to_polars(columns=["number"], labels=True).describe()
+    panel.to_polars("wide", columns=["year"], labels=True).describe()
     concat([panel, panel])
     concat([panel], "wide", labels=True, columns=["year"])
     print(first_of([panel], ["a"]).num_rows, last_twelve_months(panel, period_meanings="b").num_rows)

@@ -310,7 +310,8 @@ class Tokens:
 
 # Only printable ASCII characters: a token contains no others.
 _IN_URLS = re.compile(rb"%(?:25)*([2-7][0-9A-Fa-f])")
-_IN_JSON = re.compile(rb"\\\\*u00([2-7][0-9A-Fa-f])")
+# Of a run of backslashes only its first begins a match: a body may consist of them.
+_IN_JSON = re.compile(rb"(?<!\\)\\++u00([2-7][0-9A-Fa-f])")
 
 
 def _unescape(text: bytes) -> bytes:

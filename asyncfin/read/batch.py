@@ -46,9 +46,11 @@ async def read_batch(
         try:
             async with aclosing(pages):
                 if rejection is not None:
-                    block = await _try_range(read, stitch, pages, rejection)
-                    if block is not None:
-                        yield block
+                    first_pages = await _try_range(read, stitch, pages, rejection)
+                    has_page = bool(first_pages)
+                    for block in first_pages:
+                        if block is not None:
+                            yield block
                 async for block in pages:
                     has_page = True
                     if block is not None:
@@ -71,19 +73,20 @@ async def _try_range(
     stitch: Stitch,
     pages: AsyncGenerator[Block | None, None],
     rejection: ServiceError,
-) -> Block | None:
-    """Return what the first page of a range has, if no other batch has tried one.
+) -> list[Block | None]:
+    """Return what the first page of a range has; nothing if another batch has tried
+    one.
 
     The first trial costs a request for the metadata: the rejection may be about a
     replaced publication.
     """
     async with read.trial:
         if read.sends_ranges:
-            return None
+            return []
         await read.check_unchanged(rejection, stitch.plan.catalogue.dataset_id)
         block = await anext(pages)
         read.sends_ranges = True
-        return block
+        return [block]
 
 
 async def _read_pages(

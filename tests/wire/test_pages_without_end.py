@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from asyncfin import (
+    Annual,
     Client,
     FiscalRange,
     MalformedAnswerError,
@@ -135,3 +136,25 @@ async def test_rejected_cursor_is_checked(is_replaced: bool) -> None:
                 await client.query(HAND, Select(), FiscalRange())
             assert caught.value.__notes__ == ["the service rejected a cursor that it had sent; query again"]
     assert operations[:4] == ["catalogue", "query", "query", "dataset"]
+
+
+async def test_rejected_cursor_of_range_is_named() -> None:
+    """The range was accepted in place of exact periods: the query is not too wide."""
+    modes = []
+
+    def respond(request: Received) -> bytes:
+        operation, body = hand_response(request)
+        if operation == "query":
+            sent = json.loads(request.body)
+            modes.append("cursor" if "cursor" in sent else sent["periods"]["mode"])
+            if modes[-1] != "fiscal_range":
+                return refusal(400, "validation_failed")
+            del body["series"][2:]
+            body["next_cursor"] = "more"
+        return answer(body=json.dumps(body).encode())
+
+    async with judged(respond) as server, Client(server.base_url, "token") as client:
+        with pytest.raises(ValidationFailedError) as caught:
+            await client.query(HAND, Select(), Annual())
+    assert modes == ["exact", "fiscal_range", "cursor"]
+    assert caught.value.__notes__ == ["the service rejected a cursor that it had sent; query again"]

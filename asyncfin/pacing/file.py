@@ -1,8 +1,9 @@
 """A bucket shared by the processes of a machine: its state is a file.
 
 Each operation opens and locks the file (`flock`), reads the state, and writes it back:
-some 60 microseconds, with no await in between. So a renamed file, a fork and a killed
-process need no care. The pace follows the machine's clock.
+some 60 microseconds, with no await in between. So a renamed file and a killed process
+need no care; a forked child makes a bucket of its own. The pace follows the machine's
+clock.
 """
 
 from __future__ import annotations

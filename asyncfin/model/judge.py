@@ -262,12 +262,12 @@ def judge(catalogue: Any, select: Select) -> Judged:
             conditions = [where]
         else:
             conditions = _find_conflict(conditions, catalogue.series)
+        text = " and ".join(map(str, conditions))
         if len(conditions) == 1:
             missing[conditions[0].field] = conditions[0].texts
         else:
-            missing["select"] = (" and ".join(map(str, conditions)),)
+            missing["select"] = (text,)
         if not has_unknown:
-            text = " and ".join(map(str, conditions))
             conflict = f"{text}: no series of {named_entity(catalogue)} matches"
     problem = ambiguity or conflict
     return Judged(series, missing, catalogue, select, bool(ambiguity), problem)
@@ -384,7 +384,7 @@ def missing_in_all(missings: Iterable[Missing]) -> Missing:
 def name_missing(missing: Missing) -> str:
     """Return missing ids and words with what they are, for people."""
     return "; ".join(
-        f"{_name_field(name)} {values[0] if name == 'select' else _quote(values)}"
+        f"{_name_field(name)} {_quote(name, values)}"
         for name, values in missing.items()
     )
 
@@ -417,10 +417,10 @@ def _name_field(name: str) -> str:
 def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> str:
     criterion = _BY_FIELD.get(name)
     if criterion is None:
-        return values[0] if name == "select" else _quote(values)
+        return _quote(name, values)
     texts = [criterion.text(value) for value in criterion.list_values(catalogue)]
     if criterion.is_word:
-        return _quote(values) + suggest.all_of([*filter(None, texts)])
+        return _quote(name, values) + suggest.all_of([*filter(None, texts)])
     names = [repr(value) for value in values]
     for index, value in enumerate(values[:_EXPLAINED]):
         close = close_metrics(catalogue, value) if name == "metric_ids" else None
@@ -428,5 +428,6 @@ def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> st
     return listed(names)
 
 
-def _quote(values: Iterable[str]) -> str:
-    return listed(list(map(repr, values)))
+def _quote(name: str, values: tuple[str, ...]) -> str:
+    # Conditions are a text already.
+    return values[0] if name == "select" else listed(list(map(repr, values)))

@@ -66,8 +66,8 @@ from asyncfin.words import lasting
 _log = logging.getLogger("asyncfin")
 # Seconds between two looks at a lock that is waited for.
 _LOOK_SECONDS = 5.0
-# File systems take names of 255 bytes, with ".parquet" and what a temporary file adds.
-_LONGEST_NAME = 200
+# File systems take names of 255 bytes, of which ".parquet" is a part.
+_LONGEST_NAME = 247
 
 
 def check_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:

@@ -367,14 +367,15 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Run random examples four times as long, and mutate responses: `nox -s fuzz --
-    100000`.
+    """Run random examples four times as long, and compare so many queries with the
+    oracle and so many mutated responses: `nox -s fuzz -- 100000`.
     """
     install(session, "test-all")
     count, rest = counted(session, 10_000)
     paths = ("tests/read/test_schedules.py", "tests/read/test_oracle.py")
     examples = {"ASYNCFIN_EXAMPLES": "all"}
-    session.run("python", "-m", "pytest", *paths, *rest, env=examples)
+    counts = examples | {"ASYNCFIN_ORACLE": count}
+    session.run("python", "-m", "pytest", *paths, *rest, env=counts)
     session.run(
         "python", "-m", "pytest", *PARALLEL, "-m", "hypothesis", *rest, env=examples
     )

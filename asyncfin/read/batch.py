@@ -99,8 +99,8 @@ async def _read_pages(
         read.entity_id,
         form,
         home=form.home,
-        matched=form.matched,
-        wanted=form.home if writer is None else form.matched,
+        query_ids=form.matched,
+        wanted_ids=form.home if writer is None else form.matched,
         prefetch=prefetch,
     )
     async with aclosing(pages):

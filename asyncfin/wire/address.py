@@ -35,7 +35,7 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
         if re.fullmatch(_HARMLESS, base_url)
         else "; its value is not shown"
     )
-    url = _parsed(base_url)
+    url = _parse_url(base_url)
     if url is not None and (url.user is not None or url.password is not None):
         raise ArgumentError(f"base_url must not contain credentials{not_this}")
     if (
@@ -69,7 +69,7 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
     return str(url).rstrip("/")
 
 
-def _parsed(text: str) -> URL | None:
+def _parse_url(text: str) -> URL | None:
     try:
         return URL(text)
     except ValueError:
@@ -97,7 +97,7 @@ def environment_proxy(base_url: str) -> str | None:
     # alone.
     if "://" not in proxy:
         proxy = f"http://{proxy}"
-    address = _parsed(proxy)
+    address = _parse_url(proxy)
     if (
         address is None
         or address.scheme not in ("http", "https")

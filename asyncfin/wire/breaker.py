@@ -202,42 +202,50 @@ class Breaker:
             row.probes += 1
         return Sent(request, self._time(), row, self._responses)
 
-    def record(self, sent: Sent, error: AsyncfinError | None) -> None:
+    def record(self, attempt: Sent, error: AsyncfinError | None) -> None:
         """Record how an attempt has ended."""
-        responded = has_responded(error)
-        if responded:
+        has_response = has_responded(error)
+        if has_response:
             self._responses += 1
             if self._row is not None:
-                self.close(recovered=True)
-        elif responded is False and not sent.is_given_up:
+                self.close(has_recovered=True)
+        elif has_response is False and not attempt.is_given_up:
             assert error is not None
-            self._fail(sent, error)
+            self._fail(attempt, error)
 
-    def give_up(self, sent: Sent) -> None:
+    def give_up(self, attempt: Sent) -> None:
         """Record that nobody waits for an attempt any more.
 
         It has failed if no byte has arrived for two seconds, and no other response of
         the service.
         """
-        was_silent = sent.is_silent and self._time() - sent.sent_at >= PATIENCE - _EARLY
-        if was_silent and sent.responses == self._responses and not sent.is_given_up:
-            sent.is_given_up = True
-            self._fail(sent, RequestTimeoutError(f"nothing arrived for {PATIENCE:g} s"))
+        was_silent = (
+            attempt.is_silent and self._time() - attempt.sent_at >= PATIENCE - _EARLY
+        )
+        if (
+            was_silent
+            and attempt.responses == self._responses
+            and not attempt.is_given_up
+        ):
+            attempt.is_given_up = True
+            self._fail(
+                attempt, RequestTimeoutError(f"nothing arrived for {PATIENCE:g} s")
+            )
 
-    def _fail(self, sent: Sent, error: AsyncfinError) -> None:
-        row, entity_id = self._row, sent.request.entity_id
+    def _fail(self, attempt: Sent, error: AsyncfinError) -> None:
+        row, entity_id = self._row, attempt.request.entity_id
         if row is None:
             self._row = _Row(error, self._clock(), self._time(), {entity_id})
             return
         row.error = error
-        if sent.row is not row:
+        if attempt.row is not row:
             return
         row.failures += 1
         row.entities.add(entity_id)
         if self.is_open or row.failures < _FAILURES or len(row.entities) < 2:
             return
         row.began = OutageBegan(
-            sent.request.operation,
+            attempt.request.operation,
             entity_id,
             next_serial(),
             failure=type(error).__name__,
@@ -247,7 +255,7 @@ class Breaker:
         row.due = self._time() + growing_wait(0)
         self._announce(row.began)
 
-    def close(self, *, recovered: bool) -> None:
+    def close(self, *, has_recovered: bool) -> None:
         """End the row of failures, and the outage that it may be."""
         row, self._row = self._row, None
         if row is None or row.began is None:
@@ -266,6 +274,6 @@ class Breaker:
                 since=began.since,
                 seconds=self._time() - row.seen_at,
                 probes=row.probes,
-                recovered=recovered,
+                recovered=has_recovered,
             )
         )

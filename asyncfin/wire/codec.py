@@ -37,12 +37,14 @@ _EMPTY = dict.fromkeys(
 _NULL = re.compile(rf'("({"|".join(_EMPTY)})"\s*:\s*)null'.encode())
 
 
-def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -> T:
+def decode(
+    body: JsonBytes, decoder: "msgspec.json.Decoder[T]", base_path: str = "$"
+) -> T:
     """Return the value that a decoder reads from JSON, or raise MalformedAnswerError
     with the first problem.
 
-    Texts that are null are empty. `at` is the JSON path of that JSON in its response,
-    to name the place of the problem.
+    Texts that are null are empty. `base_path` is the JSON path of that JSON in its
+    response, to name the place of the problem.
     """
     try:
         return decoder.decode(body)
@@ -54,12 +56,14 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
     # service echoed.
     path = path.removesuffix("`")  # it begins where this JSON does
     if message.endswith("got `null`") and path.rpartition(".")[2] in _EMPTY:
-        filled = _NULL.sub(lambda null: null[1] + _EMPTY[null[2].decode()], bytes(body))
-        if filled != body:
-            return decode(filled, decoder, at)
+        filled_body = _NULL.sub(
+            lambda null: null[1] + _EMPTY[null[2].decode()], bytes(body)
+        )
+        if filled_body != body:
+            return decode(filled_body, decoder, base_path)
     if isinstance(body, bytes) and (problem := not_json(body)):
-        raise MalformedAnswerError(f"{problem} @ {at}")
-    path = at + path
+        raise MalformedAnswerError(f"{problem} @ {base_path}")
+    path = base_path + path
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
         raise MalformedAnswerError(f"a required field is missing @ {path}.{missing[1]}")
     raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
@@ -99,8 +103,10 @@ def not_from_service(problem: str, body: bytes) -> str:
     """
     start = body.lstrip()[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")
     start = start.strip()[:_SHOWN_CHARACTERS]
-    shown = f": {start!r}" if start else ""
-    return f"{problem} and probably comes from something in front of the service{shown}"
+    excerpt = f": {start!r}" if start else ""
+    return (
+        f"{problem} and probably comes from something in front of the service{excerpt}"
+    )
 
 
 _any = msgspec.json.Decoder()
@@ -188,7 +194,7 @@ _scope_groups_decoder = msgspec.json.Decoder(tuple[ScopeGroup, ...])
 
 
 @lru_cache(maxsize=8)
-def _scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
+def _read_scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
     """Return scope groups, the same object for the same bytes: the pages of a catalogue
     repeat them.
     """
@@ -202,7 +208,7 @@ def read_catalogue_page(body: bytes) -> CataloguePage:
     return CataloguePage(
         *response.fields(),
         response.periods,
-        _scope_groups(bytes(response.scope_groups)),
+        _read_scope_groups(bytes(response.scope_groups)),
         response.groups,
         response.cursor,
     )

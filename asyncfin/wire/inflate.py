@@ -119,12 +119,12 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
 
 
 def _inflate(
-    body: bytes, opened: type[_Gzip] | type[zstd.ZstdDecompressor], limit: int
+    body: bytes, make_stream: type[_Gzip] | type[zstd.ZstdDecompressor], limit: int
 ) -> Iterator[bytes]:
     """Yield the decompressed body in pieces, one a step; a piece may be empty."""
     position, remaining = 0, limit
     for _ in range(MAX_STREAMS):
-        stream = opened()
+        stream = make_stream()
         while not stream.eof:
             data = body[position : position + _STEP] if stream.needs_input else b""
             if stream.needs_input and not data:

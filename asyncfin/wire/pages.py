@@ -137,7 +137,7 @@ def catalogue_pages(
             )
         return page
 
-    return _pages(send, request_for, read, prefetch=False)
+    return _follow_cursor(send, request_for, read, prefetch=False)
 
 
 def query_pages(
@@ -149,13 +149,13 @@ def query_pages(
 
     async def read(response: Response) -> QueryPage:
         page = read_query_page(response.body, query.value_version)
-        page = evolve(page, **_origin(response))
+        page = evolve(page, **_describe_origin(response))
         series_ids = [series.series_id for series in page.raw_series]
         trail.follow(page, response, series_ids)
         _check_selection(query, page)
         return page
 
-    return _pages(send, request_for, read, prefetch=prefetch)
+    return _follow_cursor(send, request_for, read, prefetch=prefetch)
 
 
 def planned_pages(
@@ -164,14 +164,14 @@ def planned_pages(
     query: Query,
     *,
     home: Set[str],
-    matched: Set[str],
-    wanted: Set[str],
+    query_ids: Set[str],
+    wanted_ids: Set[str],
     prefetch: bool = False,
 ) -> AsyncGenerator[PlannedPage, None]:
     """Yield the pages of a planned query, in the service's order, with the numbers of
     its wanted series.
 
-    Its query selects the `matched` series; a page with any other is rejected. Once the
+    Its query selects the `query_ids`; a page with any other is rejected. Once the
     `home` series have arrived, at most two further pages are followed.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
@@ -180,27 +180,27 @@ def planned_pages(
 
     async def read(response: Response) -> PlannedPage:
         nonlocal complete_pages
-        page = await read_planned_page(response.body, wanted, query.value_version)
-        page = evolve(page, **_origin(response))
+        page = await read_planned_page(response.body, wanted_ids, query.value_version)
+        page = evolve(page, **_describe_origin(response))
         series_ids = [head.series_id for head in page.heads]
         trail.follow(page, response, series_ids)
         # A response may list fewer series than the catalogue, but none that the query
         # does not select.
-        if not matched >= {*series_ids}:
+        if not query_ids >= {*series_ids}:
             raise MalformedAnswerError(
                 f"the series is not in the catalogue @ {series_path(index, series_id)}"
                 for index, series_id in enumerate(series_ids)
-                if series_id not in matched
+                if series_id not in query_ids
             )
         complete_pages += trail.series_ids >= home
         return (
             evolve(page, next_cursor=None) if complete_pages > FURTHER_PAGES else page
         )
 
-    return _pages(send, request_for, read, prefetch=prefetch)
+    return _follow_cursor(send, request_for, read, prefetch=prefetch)
 
 
-def _origin(response: Response) -> dict[str, Any]:
+def _describe_origin(response: Response) -> dict[str, Any]:
     return {
         "at": response.at,
         "request_id": response.request_id,
@@ -208,7 +208,7 @@ def _origin(response: Response) -> dict[str, Any]:
     }
 
 
-async def _pages(
+async def _follow_cursor(
     send: Send,
     request_for: Callable[..., Request],
     read: Callable[[Response], Awaitable[Page]],

@@ -65,14 +65,14 @@ class Response:
         return self.headers.get("x-request-id")
 
 
-_quoted = lru_cache(1024)(partial(quote, safe=""))
+_quote_id = lru_cache(1024)(partial(quote, safe=""))
 
 
-def _dataset_path(entity_id: str) -> str:
+def _make_dataset_path(entity_id: str) -> str:
     check_entity_id(entity_id)
     # Quoted as a whole: an id may contain a slash or a "?", which would lead to another
     # path.
-    return f"/v1/entities/{_quoted(entity_id)}/dataset"
+    return f"/v1/entities/{_quote_id(entity_id)}/dataset"
 
 
 def dataset_request(entity_id: str, *, fresh: bool = False) -> Request:
@@ -81,7 +81,11 @@ def dataset_request(entity_id: str, *, fresh: bool = False) -> Request:
     """
     headers = (("Cache-Control", "no-cache"),) if fresh else ()
     return Request(
-        "dataset", "GET", _dataset_path(entity_id), entity_id=entity_id, headers=headers
+        "dataset",
+        "GET",
+        _make_dataset_path(entity_id),
+        entity_id=entity_id,
+        headers=headers,
     )
 
 
@@ -101,7 +105,7 @@ def catalogue_request(
     return Request(
         "catalogue",
         "GET",
-        f"{_dataset_path(entity_id)}/catalogue",
+        f"{_make_dataset_path(entity_id)}/catalogue",
         tuple((name, value) for name, value in params.items() if value is not None),
         entity_id=entity_id,
         has_cursor=cursor is not None,
@@ -115,7 +119,7 @@ def query_request(
     return Request(
         "query",
         "POST",
-        f"{_dataset_path(entity_id)}/query",
+        f"{_make_dataset_path(entity_id)}/query",
         body=codec.encode_query(query, page_size=page_size, cursor=cursor),
         entity_id=entity_id,
         has_cursor=cursor is not None,
@@ -274,24 +278,24 @@ def retry_after(response: Response) -> float | None:
     response's own Date, so that a wrong local clock does no harm.
     """
     lines = response.headers.get("retry-after", "").splitlines()
-    waits = [_stated_seconds(line.strip(), response) for line in lines]
+    waits = [_parse_seconds(line.strip(), response) for line in lines]
     # Of several the longest counts.
     longest = max((wait for wait in waits if wait is not None), default=None)
     return None if longest is None or longest > _LONGEST_WAIT else longest
 
 
-def _stated_seconds(text: str, response: Response) -> float | None:
+def _parse_seconds(text: str, response: Response) -> float | None:
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
         return float(text)
     # Without a Date header, the time at which the response was received.
     then, now = (
-        _http_date(text),
-        _http_date(response.headers.get("date", "")) or response.at,
+        _parse_http_date(text),
+        _parse_http_date(response.headers.get("date", "")) or response.at,
     )
     return max(0.0, (then - now).total_seconds()) if then else None
 
 
-def _http_date(text: str) -> datetime | None:
+def _parse_http_date(text: str) -> datetime | None:
     """Return the moment of an HTTP date, which is UTC also in the old form that does
     not say so.
     """

@@ -97,12 +97,12 @@ class Retry:
             elapsed: seconds since the first attempt, as `max_elapsed` counts them.
             wait: what the method `wait` returned.
         """
-        shared = isinstance(
+        is_pause = isinstance(
             error, RateLimitedError
         )  # then the wait is a pause of the bucket
-        if attempt >= self.attempts or not (shared or is_retryable(error)):
+        if attempt >= self.attempts or not (is_pause or is_retryable(error)):
             return True
-        return elapsed + (0 if shared else wait) > self.max_elapsed
+        return elapsed + (0 if is_pause else wait) > self.max_elapsed
 
 
 def is_retryable(error: Exception) -> bool:

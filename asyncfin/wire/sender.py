@@ -91,14 +91,14 @@ class Sender:
 
     def _share(self) -> _Shared:
         """Return what the requests of the running event loop share."""
-        shared, loop = self._shared, running_loop()
-        if shared is None or shared.loop is not loop:
-            if shared is not None:
-                shared.breaker.close(recovered=False)
+        loop_state, loop = self._shared, running_loop()
+        if loop_state is None or loop_state.loop is not loop:
+            if loop_state is not None:
+                loop_state.breaker.close(has_recovered=False)
             breaker = Breaker(self.announce, self.transport.clock)
             slots = asyncio.Semaphore(self.transport.max_in_flight)
-            self._shared = shared = _Shared(loop, slots, breaker)
-        return shared
+            self._shared = loop_state = _Shared(loop, slots, breaker)
+        return loop_state
 
     async def aclose(self) -> None:
         """Close the connections, and end at once what is being sent or waits. A second
@@ -113,7 +113,7 @@ class Sender:
                 await cancel_and_wait(list(self._shared.tasks))
         finally:
             # Last: the outage ends when nothing is sent any more.
-            self._shared.breaker.close(recovered=False)
+            self._shared.breaker.close(has_recovered=False)
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
@@ -122,8 +122,8 @@ class Sender:
             for operation, counts in self.announce.counts.items()
         }
         total = sum(by_operation.values(), Counts())
-        shared = self._shared
-        outage_since = None if shared is None else shared.breaker.open_since
+        loop_state = self._shared
+        outage_since = None if loop_state is None else loop_state.breaker.open_since
         return Stats(
             *astuple(total), by_operation=by_operation, outage_since=outage_since
         )
@@ -173,19 +173,19 @@ class Sender:
         client, with the full `Timeouts`: so a slow service's response still reaches the
         call.
         """
-        shared, limit = self._share(), asyncio.timeout(None)
+        loop_state, limit = self._share(), asyncio.timeout(None)
         patience = Patience(limit)
         try:
             async with limit:
-                if shared.slots.locked():  # until another request has its response
+                if loop_state.slots.locked():  # until another request has its response
                     patience.begin(_SLOT_PATIENCE)
-                task = shared.run(call(patience))
+                task = loop_state.run(call(patience))
                 await asyncio.wait([task])
         except TimeoutError:
             pass
         finally:
             has_left = limit.expired() and not task.done()
-            if not (has_left and self._leave(task, patience.sent)):
+            if not (has_left and self._leave(task, patience.last_attempt)):
                 await cancel_and_wait([task], TIME_IS_UP if has_left else None)
         if task.done() and not task.cancelled():
             return task.result()
@@ -194,17 +194,17 @@ class Sender:
             at=self.transport.clock(),
         )
 
-    def _leave(self, task: asyncio.Task[Any], sent: Sent | None) -> bool:
+    def _leave(self, task: asyncio.Task[Any], attempt: Sent | None) -> bool:
         """Let a task go on without its caller, or return False if it must end."""
-        shared = self._share()
-        if sent is None or sent.has_ended:
+        loop_state = self._share()
+        if attempt is None or attempt.has_ended:
             return False
-        shared.breaker.give_up(sent)
+        loop_state.breaker.give_up(attempt)
         # At most half of the slots, so that the others wait for no silent service.
-        if len(shared.left) >= self.transport.max_in_flight // 2:
+        if len(loop_state.detached_tasks) >= self.transport.max_in_flight // 2:
             return False
-        shared.left.add(task)
-        task.add_done_callback(shared.left.discard)
+        loop_state.detached_tasks.add(task)
+        task.add_done_callback(loop_state.detached_tasks.discard)
         return True
 
 
@@ -216,7 +216,7 @@ class _Shared(msgspec.Struct, eq=False):
     breaker: Breaker
     # Those that go on without their caller.
     tasks: set[asyncio.Task[Any]] = set()
-    left: set[asyncio.Task[Any]] = set()  # those of `soon`
+    detached_tasks: set[asyncio.Task[Any]] = set()  # those of `soon`
 
     def run(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a call in a task that is the client's: closing it ends the task."""
@@ -237,7 +237,7 @@ class Patience(msgspec.Struct, eq=False):
     """
 
     limit: asyncio.Timeout
-    sent: Sent | None = None  # the last attempt
+    last_attempt: Sent | None = None  # the last attempt
 
     def begin(self, seconds: float) -> None:
         """End after so many seconds."""
@@ -255,21 +255,21 @@ class _Sending:
     def __init__(
         self,
         sender: Sender,
-        shared: _Shared,
+        loop_state: _Shared,
         request: Request,
         on_attempt: Callable[[], None],
         patience: Patience | None,
     ) -> None:
         self._sender = sender
-        self._shared = shared
-        self._breaker = shared.breaker
+        self._shared = loop_state
+        self._breaker = loop_state.breaker
         self._request = request
         self._on_attempt = on_attempt
         self._patience = patience
-        self._time = shared.loop.time
+        self._time = loop_state.loop.time
         self._is_bulk = sender.lane == "bulk"
         # Whether it waits for the place before its first attempt too.
-        self._began_closed = not shared.breaker.is_open and patience is None
+        self._began_closed = not loop_state.breaker.is_open and patience is None
         self.attempts = 0  # how often it was sent
         # The attempts that count for `Retry.attempts`: neither those while the breaker
         # was open, nor those that were made again with another token after a 401.
@@ -360,7 +360,7 @@ class _Sending:
             ):
                 # Before the slots: however few there are, all waiting requests share a
                 # call for the token.
-                await self._have_token(wait)
+                await self._wait_for_token(wait)
                 wait.reason = "connection"
                 async with self._shared.slots:
                     if not breaker.allows(self):
@@ -384,7 +384,7 @@ class _Sending:
         finally:
             breaker.leave(self)
 
-    async def _have_token(self, wait: Wait) -> None:
+    async def _wait_for_token(self, wait: Wait) -> None:
         """Wait until there is a token that may be sent, or raise the error of one that
         was rejected.
         """
@@ -417,37 +417,37 @@ class _Sending:
         error.
         """
         sender, request = self._sender, self._request
-        sent: Sent | None = None
+        attempt: Sent | None = None
         response: Response | None = None
-        failed: RequestError | None = None
+        failure: RequestError | None = None
         error: BaseException | None = None
         try:
             self._begin(wait)
-            sent = self._send()
+            attempt = self._send()
             # The method itself: the transport calls it as it writes the headers.
             headers: dict[str, HeaderValue] = dict(request.headers)
             headers["Authorization"] = token.bearer
-            outcome = await sender.transport.send(request, headers, sent)
+            outcome = await sender.transport.send(request, headers, attempt)
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed
                 # token.
                 response = sender.tokens.redact(outcome)
-                failed = error_of(request, response)
-                sender.tokens.record(token, failed, self._sent_at, self._time())
+                failure = error_of(request, response)
+                sender.tokens.record(token, failure, self._sent_at, self._time())
             else:
-                failed = outcome  # whose traceback begins here
-            error = failed
-        except BaseException as raised:
-            error = raised  # what has started must be seen to end
-            if sent is None:  # an observer has raised
+                failure = outcome  # whose traceback begins here
+            error = failure
+        except BaseException as cause:
+            error = cause  # what has started must be seen to end
+            if attempt is None:  # an observer has raised
                 await self._give_back()
             raise
         finally:
-            self._end(sent, response, error)
-        if failed is not None:
-            self.error = failed
-            await self._report_failure(failed, response)
-            raise failed
+            self._end(attempt, response, error)
+        if failure is not None:
+            self.error = failure
+            await self._report_failure(failure, response)
+            raise failure
         assert response is not None
         return response
 
@@ -475,32 +475,35 @@ class _Sending:
         count.retries += self.attempts > 0
         self.attempts += 1
         self._counted += not self._breaker.is_open
-        sent = self._breaker.send(self, self._request)
+        attempt = self._breaker.send(self, self._request)
         if self._patience is not None:
-            if self._patience.sent is None:
+            if self._patience.last_attempt is None:
                 self._patience.begin(PATIENCE)
-            self._patience.sent = sent
-        return sent
+            self._patience.last_attempt = attempt
+        return attempt
 
     def _end(
-        self, sent: Sent | None, response: Response | None, error: BaseException | None
+        self,
+        attempt: Sent | None,
+        response: Response | None,
+        error: BaseException | None,
     ) -> None:
         """Record how an attempt has ended, and announce it."""
         sender, operation = self._sender, self._request.operation
         seconds = self._time() - self._sent_at
-        if sent is not None:
-            sent.has_ended = True
+        if attempt is not None:
+            attempt.has_ended = True
             self._elapsed += seconds
             if isinstance(error, _REQUEST_ERRORS) or error is None:
-                self._breaker.record(sent, error)
+                self._breaker.record(attempt, error)
             elif isinstance(error, asyncio.CancelledError):
-                self._breaker.give_up(sent)
-        status, received, request_id, failure = None, 0, None, None
+                self._breaker.give_up(attempt)
+        status, byte_count, request_id, failure = None, 0, None, None
         if response is not None:
-            status, received = response.status, len(response.body)
+            status, byte_count = response.status, len(response.body)
             counts = sender.announce.counts[operation]
             counts.refused += status == 429
-            counts.received += received
+            counts.received += byte_count
         if self._identity is None:
             return
         if isinstance(error, ServiceError):
@@ -511,7 +514,7 @@ class _Sending:
                 failure = RequestTimeoutError.__name__
         sender.announce(
             RequestFinished(
-                *self._identity, status, received, seconds, request_id, failure
+                *self._identity, status, byte_count, seconds, request_id, failure
             )
         )
 
@@ -544,9 +547,9 @@ class _Sending:
             raise error
 
         # 3. It is not retryable, or `Retry` does not allow another attempt.
-        elapsed = self._elapsed
+        seconds = self._elapsed
         if wait is None or retry.gives_up(
-            error, attempt=attempt, elapsed=elapsed, wait=wait
+            error, attempt=attempt, elapsed=seconds, wait=wait
         ):
             raise error
 
@@ -570,21 +573,21 @@ class _Sending:
         """
         bucket, retry = self._sender.bucket, self._sender.retry
         # The service's Retry-After goes before the growing wait.
-        stated = None if response is None else retry_after(response)
-        wait = retry.wait(self._counted, stated, self._sender.source)
+        stated_wait = None if response is None else retry_after(response)
+        wait = retry.wait(self._counted, stated_wait, self._sender.source)
         self._retry_wait = wait
         counts = self._request.counts
         try:
             if isinstance(error, RateLimitedError):
                 if wait is None:
-                    assert stated is not None  # only a Retry-After can be too long
+                    assert stated_wait is not None  # only a Retry-After can be too long
                     # Usage and limits show nothing of the others' allowance (spec 8).
                     if counts:
-                        await finish(bucket.exhaust(stated))
+                        await finish(bucket.exhaust(stated_wait))
                     self.error = None  # no cause: the new error has all its facts
                     raise AllowanceExhaustedError(
-                        resume_at=later(error.at or self.at, stated),
-                        retry_after=stated,
+                        resume_at=later(error.at or self.at, stated_wait),
+                        retry_after=stated_wait,
                         **error.facts(),
                     )
                 # The bucket pauses all requests until it is over.

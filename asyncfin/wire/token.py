@@ -71,14 +71,14 @@ class Secret:
     __slots__ = ("_core", "_text", "digest")
 
     def __init__(self, text: str) -> None:
-        encoded = text.encode()
+        text_bytes = text.encode()
         self._text = text
         # The longest run of letters and digits, which only `%61` and `\u0061` escape. A
         # shorter token may be a word: redacting it would alter data, codes and ids.
-        runs = re.findall(b"[A-Za-z0-9]*", encoded)
+        runs = re.findall(b"[A-Za-z0-9]*", text_bytes)
         self._core = max(runs, key=len) if len(text) >= _MIN_REDACTED else None
         # By which this process alone recognizes the token.
-        self.digest = blake2b(encoded, key=_KEY, digest_size=16).hexdigest()
+        self.digest = blake2b(text_bytes, key=_KEY, digest_size=16).hexdigest()
 
     def bearer(self) -> str:
         """Return the value of the Authorization header (spec 5)."""
@@ -100,7 +100,7 @@ class Secret:
         Each character is unchanged or escaped: as in JSON (``\\u0061``, ``\\/``), once
         or twice, or as in URLs (``%61``), any number of times.
         """
-        return "".join(map(_escapes, self._text))
+        return "".join(map(_match_character, self._text))
 
     def __repr__(self) -> str:
         return f"Secret{_HIDDEN}"
@@ -146,14 +146,14 @@ class Tokens:
                 raise ArgumentError(f"token must be {_WANTED}; the value is not shown")
             self._keep(token)
         elif not is_async(token):
-            shown = (
+            description = (
                 "a plain function: write async def"
                 if inspect.isroutine(token)
                 else type(token).__name__
             )
             raise ArgumentError(
                 "token must be a str, or an async callable that returns one, not "
-                f"{shown}"
+                f"{description}"
             )
 
     @property
@@ -258,13 +258,15 @@ class Tokens:
         """
         texts = [response.body, "\n".join(response.headers.values()).encode()]
         texts += [_unescape(text) for text in texts if b"%" in text or b"\\u00" in text]
-        echoed = [secret for secret in self._remembered if secret.may_occur_in(texts)]
-        if not echoed:
+        echoed_tokens = [
+            secret for secret in self._remembered if secret.may_occur_in(texts)
+        ]
+        if not echoed_tokens:
             return response
         # Only now the expensive patterns, and only of tokens that may be there.
         # The longer first, since one may begin with another.
         patterns = sorted(
-            (secret.pattern() for secret in echoed), key=len, reverse=True
+            (secret.pattern() for secret in echoed_tokens), key=len, reverse=True
         )
         redact = partial(re.compile("|".join(patterns).encode()).sub, _HIDDEN.encode())
         headers = {
@@ -317,14 +319,14 @@ _IN_JSON = re.compile(rb"(?<!\\)\\++u00([2-7][0-9A-Fa-f])")
 def _unescape(text: bytes) -> bytes:
     """Return a text without the escapes of letters and digits that `_escapes` names."""
     # One after the other: a pattern that begins with one character is found faster.
-    return _IN_JSON.sub(_character, _IN_URLS.sub(_character, text))
+    return _IN_JSON.sub(_decode_escape, _IN_URLS.sub(_decode_escape, text))
 
 
-def _character(escape: re.Match[bytes]) -> bytes:
+def _decode_escape(escape: re.Match[bytes]) -> bytes:
     return bytes.fromhex(escape[1].decode())
 
 
-def _escapes(character: str) -> str:
+def _match_character(character: str) -> str:
     """Return a regular expression for a character as it is, or escaped."""
     code = f"{ord(character):02x}"
     return (

@@ -102,8 +102,8 @@ class Transport:
         self.clock = clock
         self.timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
         check_user_agent("user_agent", user_agent)
-        own = f"asyncfin/{own_version()}"
-        self._user_agent = own if user_agent is None else f"{user_agent} {own}"
+        product = f"asyncfin/{own_version()}"
+        self._user_agent = product if user_agent is None else f"{user_agent} {product}"
         self._ssl = checks.instance_of(tls.SSLContext).optional()("ssl", ssl)
         self._trust_env = checks.flag("trust_env", trust_env)
         self._open: LoopState | None = None
@@ -120,7 +120,7 @@ class Transport:
         self,
         request: Request,
         headers: Mapping[str, HeaderValue],
-        sent: Sent | None = None,
+        attempt: Sent | None = None,
     ) -> Response | TransportError | MalformedAnswerError:
         """Send `request` once and return the response, whatever its status, or the
         error in its place.
@@ -132,12 +132,12 @@ class Transport:
 
         Headers are sent in addition to those of every request. Authorization may be a
         function that returns the value: it is called as the headers are written, so
-        that no waiting frame contains a secret. `sent` learns when a response begins.
+        that no waiting frame contains a secret. `attempt` notes when a response begins.
         """
         session = (await self.open()).session
         if request.body is not None:
             headers = {"Content-Type": "application/json", **headers}
-        status, received = 0, dict[str, str]()
+        status, response_headers = 0, dict[str, str]()
         try:
             async with asyncio.timeout(self.timeouts.total):
                 async with session.request(
@@ -150,13 +150,13 @@ class Transport:
                     # another host.
                     allow_redirects=False,
                 ) as response:
-                    status, received = response.status, _headers_of(response)
-                    if sent is not None:
-                        sent.is_silent = False
+                    status, response_headers = response.status, _read_headers(response)
+                    if attempt is not None:
+                        attempt.is_silent = False
                     body = await self._read(response)
                 # An empty body is not valid gzip. That of an error is accepted: its
                 # status is enough.
-                if (coding := received.get("content-encoding")) and (
+                if (coding := response_headers.get("content-encoding")) and (
                     body or status < 300
                 ):
                     body = await inflated(body, coding, self.max_body_bytes)
@@ -164,11 +164,11 @@ class Transport:
             # The head of a retryable status is enough, whatever its body: a proxy's 503
             # often breaks off.
             if status not in (408, 429) and status < 500:
-                return self._failure(error)
+                return self._make_error(error)
             body = b""
         # A byte order mark, which a reader may ignore (RFC 8259, section 8.1).
         body = body.removeprefix(BOM_UTF8)
-        return Response(status, received, body, self.clock())
+        return Response(status, response_headers, body, self.clock())
 
     async def aclose(self) -> None:
         """Close all connections, and expire the scopes of this loop. A second call does
@@ -261,7 +261,7 @@ class Transport:
                 await asyncio.sleep(0)
         return body.getvalue()
 
-    def _failure(self, error: Exception) -> TransportError | MalformedAnswerError:
+    def _make_error(self, error: Exception) -> TransportError | MalformedAnswerError:
         """Return the error to raise for a failure, whose own text may contain
         headers.
         """
@@ -270,9 +270,9 @@ class Transport:
             case UnreadableError():
                 return error.error
             case DroppedError(reason=reason) if "CERTIFICATE" in reason:
-                shown = reason.replace("_", " ").lower()
+                alert = reason.replace("_", " ").lower()
                 return ConnectionFailedError(
-                    f"{self.base_url} ended the TLS connection ({shown}): if it demands"
+                    f"{self.base_url} ended the TLS connection ({alert}): if it demands"
                     " a client certificate, pass ssl=context after"
                     " context.load_cert_chain(...)",
                     sent=False,
@@ -294,7 +294,7 @@ class Transport:
                     f"no complete response from {self.base_url} in {limits.total:g} s"
                 )
             case aiohttp.ClientConnectorCertificateError():
-                reason = _certificate_problem(error.certificate_error)
+                reason = _explain_certificate(error.certificate_error)
                 return ConnectionFailedError(
                     f"the certificate of {self.base_url} does not verify{reason}",
                     sent=False,
@@ -337,7 +337,7 @@ class Transport:
         )
 
 
-def _headers_of(response: aiohttp.ClientResponse) -> dict[str, str]:
+def _read_headers(response: aiohttp.ClientResponse) -> dict[str, str]:
     """Return the headers of a response, by names in lower case.
 
     Of several with one name it is the last one; those of Retry-After are all there, one
@@ -352,7 +352,7 @@ def _headers_of(response: aiohttp.ClientResponse) -> dict[str, str]:
     return headers
 
 
-def _certificate_problem(error: Exception) -> str:
+def _explain_certificate(error: Exception) -> str:
     """Return what OpenSSL says of a certificate, with the remedy for an unknown
     authority.
     """

@@ -84,11 +84,11 @@ class QueryPage(Dataset):
         raised then if they break the spec.
         """
         return tuple(
-            series_of(raw, self.periods, partial(self._values, index, raw))
+            series_of(raw, self.periods, partial(self._decode_values, index, raw))
             for index, raw in enumerate(self.raw_series)
         )
 
-    def _values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
+    def _decode_values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
         with error_context("query", self.entity_id, self):
             decoder, count = values_decoder.one, len(self.periods)
             values: list[Value | None] = decode_entries(
@@ -202,7 +202,7 @@ class PlannedPage(Dataset):
 
 
 async def read_planned_page(
-    body: bytes, wanted: Container[str], value_version: str
+    body: bytes, wanted_ids: Container[str], value_version: str
 ) -> PlannedPage:
     """Return the page of a planned query in a body, after one scan of it.
 
@@ -226,7 +226,7 @@ async def read_planned_page(
     reject_repeated("series", series_ids)
     for row, series in enumerate(response.series):
         check_length(series.values, len(periods), row, series.series_id)
-    indices = [row for row, id_ in enumerate(series_ids) if id_ in wanted]
+    indices = [row for row, id_ in enumerate(series_ids) if id_ in wanted_ids]
     numbers = _read_numbers(response.series, indices, len(periods))
     # The heads are kept while the page waits to be compressed; the objects need not be.
     for series in response.series:
@@ -326,7 +326,7 @@ def _read_numbers(
     try:
         numbers = array("d", [entry.number for run in present for entry in run])
     except OverflowError:
-        raise _out_of_range(series, rows) from None
+        raise _make_range_error(series, rows) from None
     starts = accumulate(map(len, present), initial=0)
     # In C, as far as it goes: a loop of Python over millions of values takes longer
     # than decoding them.
@@ -335,7 +335,9 @@ def _read_numbers(
     return Numbers(array("I", list(starts)), array("i", list(positions)), numbers)
 
 
-def _out_of_range(series: Sequence[Any], rows: Iterable[int]) -> MalformedAnswerError:
+def _make_range_error(
+    series: Sequence[Any], rows: Iterable[int]
+) -> MalformedAnswerError:
     """Return the error for integers that a float cannot represent."""
     return MalformedAnswerError(
         "number is out of range @ "

@@ -116,7 +116,7 @@ async def test_series_of_earlier_page_is_rejected(planned: bool) -> None:
     """Each series is on one page of a query (spec 4.3): its values would count twice."""
     service = Service(4, full=(1, 3))
     pages = (
-        planned_pages(service.send, ENTITY, QUERY, home={"s"}, matched={"s"}, wanted={"s"})
+        planned_pages(service.send, ENTITY, QUERY, home={"s"}, query_ids={"s"}, wanted_ids={"s"})
         if planned
         else service.pages(prefetch=False)
     )

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from asyncfin import Catalogue, Client, MalformedAnswerError, Period, Value
+from asyncfin import Catalogue, Client, Period, Value
 from tests.contract.conftest import (
     ENTITY,
     FIRST,
@@ -17,11 +17,8 @@ from tests.contract.conftest import (
     cells,
     each_dialect,
     query,
-    query_body,
-    query_series,
     references,
     value,
-    wrong_service,
 )
 
 METADATA = {
@@ -143,23 +140,3 @@ async def test_2_4_last_page_without_cursor(client: Client) -> None:
     ):
         assert pages[-1] is None
         assert None not in pages[:-1]
-
-
-@pytest.mark.parametrize("field", [*sorted(set(METADATA) - {"name"}), "periods", "series"])
-async def test_2_page_fields_are_required(field: str) -> None:
-    """A page without one is malformed, and the error names its path. A name is a text and is repaired."""
-    body = query_body()
-    del body[field]
-    async with wrong_service(body) as (client, _):
-        with pytest.raises(MalformedAnswerError, match=rf"required field is missing @ \$\.{field}"):
-            await anext(client.query_pages(ENTITY, query()))
-
-
-@pytest.mark.parametrize("number", [True, "5", None, [1]])
-async def test_2_4_wrong_number_is_malformed(number: object) -> None:
-    """Nothing is coerced; the page itself comes, since values are decoded on demand."""
-    wrong = value(1, "FY2023") | {"number": number, "value_version": "original"}
-    async with wrong_service(query_body(query_series("A-sales", [wrong]))) as (client, _):
-        page = await anext(client.query_pages(ENTITY, query()))
-        with pytest.raises(MalformedAnswerError, match=r"@ \$\.series\[0\] \(A-sales\)\.values\[0\]\.number"):
-            _ = page.series[0].values

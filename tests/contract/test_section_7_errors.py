@@ -34,17 +34,6 @@ async def test_error_has_code_and_request_id(client: Client, sandbox: Sandbox) -
     assert before <= error.at <= datetime.now(UTC)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 409, 418])
-async def test_rows_4xx_are_not_retried(sandbox: Sandbox, status: int) -> None:
-    """No 4xx is tried again but 429, and no 409 with an unknown code."""
-    sandbox.inject(Status(status=status))
-    async with asking(sandbox, retry=Retry()) as client:
-        with pytest.raises(ServiceError) as caught:
-            await client.dataset(ENTITY)
-    assert caught.value.status == status
-    assert len(sandbox.log) == 1
-
-
 @pytest.mark.parametrize("operation", ["catalogue", "query"])
 async def test_row_409_is_not_retried(sandbox: Sandbox, operation: str) -> None:
     """Fetch metadata and catalogue again, rebuild the query: that is for who knows the question."""
@@ -68,19 +57,6 @@ async def test_row_429_waits_for_retry_after(sandbox: Sandbox, seconds: int) -> 
         await client.dataset(ENTITY)
     assert [sent.status for sent in sandbox.log] == [429, 200]
     assert seconds <= asyncio.get_running_loop().time() <= seconds + 2
-
-
-@pytest.mark.parametrize("operation", ["dataset", "query"])
-@pytest.mark.parametrize("status", [500, 503, 504])
-async def test_rows_5xx_are_retried(sandbox: Sandbox, status: int, operation: str) -> None:
-    """The query is a POST that reads, so it is tried again too."""
-    sandbox.inject(Status(nth=[1, 2, 3], status=status))
-    async with asking(sandbox, retry=Retry()) as client:
-        if operation == "dataset":
-            await client.dataset(ENTITY)
-        else:
-            await anext(client.query_pages(ENTITY, query()))
-    assert [sent.status for sent in sandbox.log] == [status] * 3 + [200]
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,9 @@ from tests.contract.conftest import (
     ONCE,
     catalogue_body,
     catalogue_series,
-    metadata,
     query,
     query_body,
     query_series,
-    value,
     wrong_service,
 )
 from tests.services.raw import answer, scripted
@@ -93,17 +91,6 @@ async def test_a_catalogue_without_end_is_refused(monkeypatch: pytest.MonkeyPatc
         assert len([page async for page in client.catalogue_pages(ENTITY)]) == 2
 
 
-async def test_a_page_of_another_entity() -> None:
-    """In each of the three reads."""
-    with pytest.raises(MalformedAnswerError, match=r"@ \$\.entity_id"):
-        await read_query(query_body(SALES, entity_id=OTHER))
-    with pytest.raises(MalformedAnswerError, match=r"@ \$\.entity_id"):
-        await read_catalogue(catalogue_body(LISTED, entity_id=OTHER))
-    async with wrong_service(metadata(entity_id=OTHER)) as (client, _):
-        with pytest.raises(MalformedAnswerError, match=r"@ \$\.entity_id"):
-            await client.dataset(ENTITY)
-
-
 async def test_a_series_twice_on_two_pages() -> None:
     """The error names it."""
     with pytest.raises(MalformedAnswerError, match="'A-sales' is repeated"):
@@ -124,17 +111,6 @@ async def test_unrequested_series_is_malformed(asked: dict[str, Any]) -> None:
     """A series that was not asked for, by metric, path or group, is refused (spec 4.3 rule 1)."""
     with pytest.raises(MalformedAnswerError, match=r"'A-sales' .* was not requested @ \$\.series\[0\]"):
         await read_query(query_body(SALES), **asked)
-
-
-async def test_value_of_another_version_is_malformed() -> None:
-    """A query selects one of the versions (9.3); a word that is not known passes."""
-    labelled = [value(1, "FY2023") | {"value_version": name} for name in ("latest_restated", "of_tomorrow")]
-    restated, unknown = (query_body(query_series("A-sales", [each])) for each in labelled)
-    message = r"FY2023 is latest_restated, and original was requested @ \$\.series\[0\] \(A-sales\)"
-    with pytest.raises(MalformedAnswerError, match=message):
-        await read_query(restated)
-    assert await read_query(restated, value_version="latest_restated") == ["A-sales"]
-    assert await read_query(unknown) == ["A-sales"]
 
 
 async def test_series_under_wrong_group() -> None:

@@ -5,21 +5,7 @@ from attrs import evolve
 
 from asyncfin.sandbox import Publication
 
-from .conftest import FIRST, GROUPS, PERIODS, SECOND, Desk
-
-
-def test_catalogue_holds_everything_dataset_does(desk: Desk) -> None:
-    """Spec 2.3: metadata, periods, scope groups and groups with complete series, and no cursor."""
-    status, page = desk.catalogue()
-    assert status == 200
-    assert page["dataset_id"] == FIRST
-    assert [tuple(period.values()) for period in page["periods"]] == list(PERIODS)
-    assert list(page["periods"][0]) == ["year", "end_month", "duration_months"]
-    assert [group["scope_group_id"] for group in page["scope_groups"]] == ["company", "segment", "unused"]
-    assert page["groups"] == list(GROUPS)
-    assert "next_cursor" not in page
-    assert "next_cursor" not in desk.catalogue(limit=5)[1]
-    assert "next_cursor" in desk.catalogue(limit=4)[1]
+from .conftest import FIRST, GROUPS, SECOND, Desk
 
 
 def test_the_default_page_has_25_series(publication: Publication) -> None:

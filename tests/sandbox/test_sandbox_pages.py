@@ -12,10 +12,24 @@ from attrs import evolve
 
 from asyncfin.sandbox import Dialect, Publication
 
-from .conftest import CLOUD, COMPANY, FIRST, SECOND, Desk
-from .test_sandbox_query import numbers, period
+from .conftest import CLOUD, COMPANY, FIRST, SECOND, VALUES, Desk, value
 
 ALL = {"metric_ids": ["sales", "profit", "staff"], "scope_combinations": [COMPANY, CLOUD]}
+
+
+def period(year: int, end_month: int, duration_months: int) -> dict[str, int]:
+    return {"year": year, "end_month": end_month, "duration_months": duration_months}
+
+
+def numbers(page: dict[str, Any]) -> dict[str, dict[tuple[int, ...], float]]:
+    """For every series of a page, the numbers by period."""
+    periods = [tuple(entry.values()) for entry in page["periods"]]
+    return {
+        series["series_id"]: {
+            place: cell["number"] for place, cell in zip(periods, series["values"], strict=True) if cell
+        }
+        for series in page["series"]
+    }
 
 
 def pages(desk: Desk, **fields: Any) -> Iterator[dict[str, Any]]:
@@ -45,11 +59,26 @@ def ids(page: dict[str, Any]) -> list[str]:
     return [series["series_id"] for series in page["series"]]
 
 
-def test_cursor_leads_through_every_series_once(desk: Desk) -> None:
-    """Spec 4.3 rule 3: in catalogue order, absent on the last page."""
-    got = list(pages(desk, limit=2))
-    assert [ids(page) for page in got] == [["A-sales", "A-profit"], ["A-empty", "Q-sales"], ["Q-cloud"]]
-    assert "next_cursor" not in got[-1]
+@pytest.mark.parametrize(
+    ("version", "profit", "sales", "quarterly"),
+    [
+        ("original", {}, {(2024, 12, 12): 1}, {}),
+        ("latest_restated", {(2023, 12, 12): 9}, {}, {(2024, 6, 6): 55}),
+    ],
+)
+def test_value_of_other_version_anchors_nothing(
+    publication: Publication, version: str, profit: Any, sales: Any, quarterly: Any
+) -> None:
+    """A value that the requested version does not have is no observation."""
+    values = {**VALUES, "A-sales": [(6, value(1), "withdrawn")], "A-profit": [(2, None, value(9))]}
+    desk = Desk(evolve(publication, values=values))
+    exact = {"mode": "exact", "exact": [period(2023, 12, 12)]}
+    page = desk.query(metric_ids=["profit"], periods=exact, value_version=version)[1]
+    assert numbers(page) == {"A-profit": profit}
+    window = {"mode": "trailing", "months": 1}
+    page = desk.query(metric_ids=["sales"], periods=window, value_version=version)[1]
+    assert numbers(page) == {"A-sales": sales, "Q-sales": quarterly}
+    desk.store.close()
 
 
 def test_trailing_window_spans_pages(desk: Desk) -> None:

@@ -110,18 +110,6 @@ def test_another_content_type_is_400(desk: Desk, content_type: str) -> None:
     assert fields(desk.query()) == ["Content-Type"]
 
 
-def test_the_largest_selection_is_taken(desk: Desk) -> None:
-    """Spec 8: 50 paths, 50 groups, limit 100, and a path of 20 entries that is well formed but unknown."""
-    assert (
-        desk.query(scope_combinations=[COMPANY] * 50, reporting_group_ids=["annual"] * 50, limit=100)[0]
-        == 200
-    )
-    assert fields(desk.query(metric_ids=[f"m{at}" for at in range(50)])) == [
-        f"metric_ids[{at}]" for at in range(50)
-    ]
-    assert fields(desk.query(scope_combinations=[[REF] * 20])) == ["scope_combinations[0]"]
-
-
 @pytest.mark.parametrize("form", [str.lower, str.upper, str.title])
 @pytest.mark.parametrize("own", [str.lower, str.upper])
 def test_a_pin_is_compared_without_case(publication: Publication, form: Any, own: Any) -> None:

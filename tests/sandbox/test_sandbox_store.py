@@ -13,7 +13,7 @@ from asyncfin.sandbox import Dialect, Publication, SandboxError
 from asyncfin.sandbox.store import Store, _Bounded
 
 from .conftest import ENTITY, FIRST, SECOND, VALUES, Desk, value
-from .test_sandbox_query import numbers
+from .test_sandbox_pages import numbers
 
 OTHER = "O-" + "2" * 32
 

@@ -64,15 +64,15 @@ class Snapshot:
         dataset_id: the publication.
         ambiguous: the series that share metric, reporting group and scope path with
             another one of the publication.
-        asked: the resolved periods of the query. None: all that the query admits.
-        listed: the periods of the catalogue.
+        query_periods: the resolved periods of the query. None: all that it admits.
+        catalogue_periods: the periods of the catalogue.
     """
 
     table: Any
     dataset_id: str
     ambiguous: frozenset[SeriesKey] = frozenset()
-    asked: frozenset[Period] | None = None
-    listed: frozenset[Period] = frozenset()
+    query_periods: frozenset[Period] | None = None
+    catalogue_periods: frozenset[Period] = frozenset()
 
     @classmethod
     @cache
@@ -97,8 +97,10 @@ class Snapshot:
         )
 
     def covers(self, period: Period) -> bool:
-        """Return whether the query would have returned a value of this period."""
-        return self.asked is None or period in self.asked or period not in self.listed
+        """Whether the query would have returned a value of this period."""
+        if self.query_periods is None or period in self.query_periods:
+            return True
+        return period not in self.catalogue_periods
 
 
 def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
@@ -115,47 +117,51 @@ def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
     )
 
 
-def compare(old: Snapshot, new: Snapshot) -> Any:
+def compare(old: Snapshot, current: Snapshot) -> Any:
     """Return the changes from one publication of an entity to another one.
 
     Returns:
         The long table and `change`, `before`, `before_text` and `before_dataset_id`:
         first the rows of
-        `new`, in its order, then those that vanished, in the order of `old`.
+        `current`, in its order, then those that vanished, in the order of `old`.
     """
     if old is Snapshot.empty():  # a first run has thousands of these
-        words = pa.repeat(pa.scalar("appeared"), len(new.table))
-        return _add_changes(new.table, words, old, pa.nulls(len(new.table), pa.int64()))
-    series = _number_series(old, new)
-    all_rows = stacked([old.table, new.table], PERIOD_FIELDS)
+        words = pa.repeat(pa.scalar("appeared"), len(current.table))
+        return _add_changes(
+            current.table, words, old, pa.nulls(len(current.table), pa.int64())
+        )
+    series = _number_series(old, current)
+    all_rows = stacked([old.table, current.table], PERIOD_FIELDS)
     cells = combined(series, numbered(all_rows, PERIOD_FIELDS))
     old_cells, new_cells = cells[: len(old.table)], cells[len(old.table) :]
     # The row of the same cell in the old table.
     places = compute.index_in(new_cells, value_set=old_cells)
     is_common = compute.is_valid(places)
     conditions = (
-        compute.and_not(_find_covered(new.table, old), is_common),
-        compute.and_(is_common, _find_differing(old, new, places, ["number"])),
-        compute.and_(is_common, _find_differing(old, new, places, COMPARED)),
+        compute.and_not(_find_covered(current.table, old), is_common),
+        compute.and_(is_common, _find_differing(old, current, places, ["number"])),
+        compute.and_(is_common, _find_differing(old, current, places, COMPARED)),
     )
     words = compute.case_when(compute.make_struct(*conditions), *CHANGES[:-1])
     rows = compute.indices_nonzero(compute.is_valid(words))
     is_gone = compute.invert(compute.is_in(old_cells, value_set=new_cells))
     is_covered = compute.and_(
-        _find_covered(old.table, old), _find_covered(old.table, new)
+        _find_covered(old.table, old), _find_covered(old.table, current)
     )
     gone_rows = compute.indices_nonzero(compute.and_(is_gone, is_covered))
     gone = pa.repeat(pa.scalar(CHANGES[-1]), len(gone_rows))
     tables = [
-        _add_changes(new.table.take(rows), words.take(rows), old, places.take(rows)),
+        _add_changes(
+            current.table.take(rows), words.take(rows), old, places.take(rows)
+        ),
         _add_changes(old.table.take(gone_rows), gone, old, gone_rows),
     ]
     return pa.concat_tables(tables).unify_dictionaries()
 
 
-def _number_series(old: Snapshot, new: Snapshot) -> Any:
+def _number_series(old: Snapshot, current: Snapshot) -> Any:
     """Return a number for each row of both, equal for the same series."""
-    rows = stacked([old.table, new.table], SERIES)
+    rows = stacked([old.table, current.table], SERIES)
     numbers = numbered(rows, SERIES)
     heads = example_rows(rows, numbers, ["asked_version", "series_id", *TRIPLE])
     number_of = {head: number for number, head in enumerate(heads)}
@@ -171,19 +177,19 @@ def _number_series(old: Snapshot, new: Snapshot) -> Any:
         if head[1:] not in old.ambiguous:
             by_triple.setdefault((head[0], head[2:]), []).append(head)
     for head in new_heads:
-        if head[1:] not in new.ambiguous:
+        if head[1:] not in current.ambiguous:
             for old_head in by_triple.get((head[0], head[2:]), ()):
                 number_of[old_head] = number_of[head]
     return pa.array([number_of[head] for head in heads], pa.int64()).take(numbers)
 
 
 def _find_differing(
-    old: Snapshot, new: Snapshot, places: Any, names: Sequence[str]
+    old: Snapshot, current: Snapshot, places: Any, names: Sequence[str]
 ) -> Any:
-    """Return for each new row whether one of these columns differs from the old row."""
-    differs = pa.repeat(pa.scalar(False), len(new.table))
+    """Find for each new row whether one of these columns differs from the old row."""
+    differs = pa.repeat(pa.scalar(False), len(current.table))
     for name in names:
-        values = plain(new.table.column(name))
+        values = plain(current.table.column(name))
         old_values = plain(old.table.column(name)).take(places)
         # A field that the service did not state is null, and equal to null.
         is_unequal = compute.fill_null(compute.not_equal(values, old_values), False)
@@ -195,7 +201,7 @@ def _find_differing(
 
 
 def _find_covered(table: Any, snapshot: Snapshot) -> Any:
-    """Return for each row of a table whether the query of a snapshot covers its
+    """Find for each row of a table whether the query of a snapshot covers its
     period.
     """
     numbers = numbered(table, PERIOD_FIELDS)
@@ -229,7 +235,7 @@ def known_from_column(rows: int, moment: datetime) -> Any:
 
 
 def changes(old: Panel, new: Panel) -> pyarrow.Table:
-    """Return what changed between two panels of one query, an older and a newer one
+    """List the changes between two panels of one query, an older and a newer one
     (extra ``arrow``).
 
     A cell is a series at a period. A cell vanishes or appears only if both queries

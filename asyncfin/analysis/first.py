@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def first_of(
     panels: Panel | Iterable[Panel], metric_ids: str | Iterable[str]
 ) -> pyarrow.Table:
-    """Return of each cell the value of the first metric in a list that has one (extra
+    """Take the value of each cell from the first metric in a list that has one (extra
     ``arrow``).
 
     A cell is an entity, publication, value version, reporting group, scope path and
@@ -69,17 +69,17 @@ def first_of(
         for values in _list_cells(group, metrics, starts):
             _, number, row = min(values)
             differing = {value[0][0] for value in values if value[1] != number}
+            names = [metrics[index] for index in sorted(differing)]
             rows.append(row)
-            conflicts.append(
-                ", ".join(metrics[index] for index in sorted(differing)) or None
-            )
-    ids = dict.fromkeys(panel.dataset.entity_id for panel in panels)
-    having = {panel.dataset.entity_id for panel in parts if panel.value_count}
+            conflicts.append(", ".join(names) or None)
+    absent = {panel.dataset.entity_id: None for panel in panels}
+    for panel in parts:
+        if panel.value_count:
+            absent.pop(panel.dataset.entity_id, None)
     table = pa.concat_tables([concat([]).replace_schema_metadata(None), *tables])
     table = table.unify_dictionaries().take(pa.array(rows, pa.int64()))
     table = table.append_column("conflict", pa.array(conflicts, pa.string()))
-    absent = [entity_id for entity_id in ids if entity_id not in having]
-    metadata = table_metadata(panels, without=absent)
+    metadata = table_metadata(panels, without=list(absent))
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
     return result
 

@@ -21,8 +21,8 @@ _check_panel = checks.instance_of(Panel)
 
 
 def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarrow.Table:
-    """Return what was known when a period was reported, from one publication (extra
-    ``arrow``).
+    """Restore the values as they were when a period was reported, from one publication
+    (extra ``arrow``).
 
     Of each cell, a series at a period, it is the restated value if that was reported in
     `reported` or before; else the original value if that was; else the cell has no row.

@@ -41,17 +41,14 @@ class Line:
     numbers: Mapping[Period, float]
 
     @cached_property
-    def _texts(self) -> dict[Period, str]:
+    def texts(self) -> dict[Period, str]:
+        """The published texts of the numbers."""
         return {
             period: value.text
             for series in self.series
             for panel in self.panels[series.series_id]
             for period, value in panel[series.series_id].observations()
         }
-
-    def text(self, period: Period) -> str | None:
-        """Return the published text of a number."""
-        return self._texts.get(period)
 
     def why(self, period: Period) -> str:
         """Return why none of the series has a value at a period."""

@@ -4,6 +4,7 @@ since.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
 from functools import lru_cache
@@ -51,7 +52,7 @@ def last_twelve_months(
     period_meanings: str | Iterable[str] = OVER_PERIOD,
     unproven: bool = False,
 ) -> pyarrow.Table:
-    """Return the twelve months to each fiscal end, added up of published values (extra
+    """Add up the twelve months to each fiscal end of published values (extra
     ``arrow``).
 
     Series of an entity that differ in their reporting group alone are one line, unless
@@ -115,17 +116,23 @@ def last_twelve_months(
     panels = panels_of(panels)
     words = checks.texts("period_meanings", period_meanings, "word")
     rows: list[dict[str, Any]] = []
-    left_out: dict[str, int] = {}
+    left_out: Counter[str] = Counter()
     unproven_lines = 0
     has_lines = False
     for group in by_publication(panels):
-        ends = _find_ends(group)
+        periods = {period for panel in group for period in panel.periods_with_gaps}
+        ends = {
+            period.fiscal_end
+            for period in periods
+            if period.duration_months in (3, 12, period.end_month)
+        }
         for line in lines_of(group):
-            if (meaning := line.series[0].period_meaning) not in words:
-                left_out[meaning] = left_out.get(meaning, 0) + len(line.series)
+            meaning = line.series[0].period_meaning
+            if meaning not in words:
+                left_out[meaning] += len(line.series)
                 continue
             has_lines = True
-            line_rows = _make_rows(line, group[0], ends, unproven=unproven)
+            line_rows = _make_rows(line, group[0], sorted(ends), unproven=unproven)
             unproven_lines += any(row.get("reason") == _UNPROVEN for row in line_rows)
             rows += line_rows
     if left_out and not has_lines:
@@ -137,36 +144,15 @@ def last_twelve_months(
     if unproven_lines:
         lines = counted(unproven_lines, "line is", "lines are")
         notes.append(f"{lines} not added up: {_UNPROVEN}; unproven=True adds anyway")
-    left_out_count = sum(left_out.values())
-    metadata = table_metadata(panels, left_out=left_out_count, notes=notes)
-    table: pyarrow.Table = pa.Table.from_pylist(rows, _make_schema(metadata))
-    return table
-
-
-def _make_schema(metadata: dict[bytes, bytes]) -> Any:
+    metadata = table_metadata(panels, left_out=left_out.total(), notes=notes)
     long = concat([]).schema
-    word, words = long.field("metric_id").type, long.field("scope_names").type
-    columns = {"how": word, "operands": words, "series_ids": words}
-    return pa.schema(
-        [
-            *map(long.field, _LONG_COLUMNS),
-            *map(pa.field, columns, columns.values()),
-            pa.field("reason", pa.string()),
-        ],
-        metadata,
-    )
-
-
-def _find_ends(panels: Iterable[Panel]) -> list[int]:
-    """Return the fiscal ends at which there can be a row, oldest first."""
-    periods = {period for panel in panels for period in (*panel.periods, *panel.gaps)}
-    return sorted(
-        {
-            period.fiscal_end
-            for period in periods
-            if period.duration_months in (3, 12, period.end_month)
-        }
-    )
+    fields = [*map(long.field, _LONG_COLUMNS)]
+    fields.append(long.field("metric_id").with_name("how"))
+    fields.append(long.field("scope_names").with_name("operands"))
+    fields.append(long.field("scope_names").with_name("series_ids"))
+    fields.append(pa.field("reason", pa.string()))
+    table: pyarrow.Table = pa.Table.from_pylist(rows, pa.schema(fields, metadata))
+    return table
 
 
 def _make_rows(
@@ -210,24 +196,24 @@ class _Sums:
             for period, number in line.numbers.items()
         }
         self._is_negative = any(number < 0 for number in self.numbers.values())
-        # The published periods that are not the sum of their parts: the month before,
-        # the last, and a text.
-        self._contradictions: list[tuple[int, int, str]] = []
+        # The published periods that are not the sum of their parts, with a text.
+        self._contradictions: dict[_Key, str] = {}
         proofs = 0
         for end, months in sorted(self.numbers):
             if months in (6, 9, 12) and not (end - months) % 12:
                 text = self._contradict(end, months)
-                proofs += text == ""
                 if text:
-                    self._contradictions.append((end - months, end, text))
+                    self._contradictions[end, months] = text
+                proofs += text == ""
         self._is_proven = unproven or proofs > len(self._contradictions)
 
     def _contradict(self, end: int, months: int) -> str | None:
-        """Return why a published period cannot be the sum of its parts; "" if it is
-        their sum, and None if nothing shows either.
+        """Describe why a published period cannot be the sum of its parts.
+
+        The text is empty if it is their sum, and None if nothing shows either.
         """
         number = self.numbers[end, months]
-        texts = []
+        text = None
         for parts in _list_parts(end, months):
             numbers = [self.numbers[part] for part in parts if part in self.numbers]
             if len(numbers) < len(parts) or not any(numbers):
@@ -235,42 +221,52 @@ class _Sums:
             total = sum(numbers, Decimal())
             if _are_alike(number, total):
                 return ""
-            labels = " and ".join(_make_period(part).label for part in parts)
-            texts.append(f"{labels} add up to {_write(total)}")
-        if not texts and months == 12 and not self._is_negative:
+            if text is None:
+                labels = " and ".join(_make_period(part).label for part in parts)
+                text = f"{labels} add up to {_write(total)}"
+        if text is None and months == 12 and not self._is_negative:
             for first in (3, 6, 9):
-                start = self.numbers.get((end - months + first, first), Decimal())
+                start = self.numbers.get((end - 12 + first, first), Decimal())
                 if start > number and not _are_alike(number, start):
-                    texts.append(f"its first {first} months are {_write(start)}")
-        label = _make_period((end, months)).label
-        return f"{label} is {_write(number)}, {texts[0]}" if texts else None
+                    text = f"its first {first} months are {_write(start)}"
+        if text is None:
+            return None
+        return f"{_make_period((end, months))} is {_write(number)}, {text}"
 
     def add_up(self, end: int) -> dict[str, Any]:
-        """Return the fields of the row of the twelve months to a fiscal end: the number
-        and how it was made, or the reason why there is none.
+        """Add up the twelve months to a fiscal end.
+
+        Returns:
+            The fields of its row: the number and how it was made, or the reason why
+            there is none.
         """
-        year = end, 12
-        period = _make_period(year)
-        if year in self.numbers:
+        period = _make_period((end, 12))
+        if (end, 12) in self.numbers:
             return {
-                "number": float(self.numbers[year]),
-                "text": self._line.text(period),
+                "number": self._line.numbers[period],
+                "text": self._line.texts.get(period),
                 "how": "year",
                 "operands": [period.label],
             }
-        number_format = self._line.series[0].number_format
-        if "%" in number_format:
-            reason = f"{number_format} is the format of a share, which does not add up"
-            return {"reason": reason}
+        if "%" in self._line.series[0].number_format:
+            return {"reason": "percentages do not add up"}
         if end <= _EARLIEST:
             return {"reason": f"{period} has no value, and no year is before it"}
-        how, operands = self._choose_operands(end)
-        if missing := self._find_missing(operands):
+        how = "quarters"
+        operands = [(end - distance, 3) for distance in (9, 6, 3, 0)]
+        missing = self._find_missing(operands)
+        months = end % 12
+        if months and missing:
+            to_date = [(end - months, 12), (end, months), (end - 12, months)]
+            missing_to_date = self._find_missing(to_date)
+            if len(missing_to_date) < len(missing):
+                how, operands, missing = "year to date", to_date, missing_to_date
+        if missing:
             period = _make_period(missing[0])
             return {"reason": f"{period} has no value: {self._line.why(period)}"}
-        begin = min(last - months for last, months in operands)
-        for first, last, text in self._contradictions:
-            if begin <= first and last <= end:
+        begin = min(last - length for last, length in operands)
+        for (last, length), text in self._contradictions.items():
+            if begin <= last - length and last <= end:
                 return {"reason": text}
         # Zeros are the sum of zeros, whatever they are of.
         numbers = [self.numbers[operand] for operand in operands]
@@ -285,27 +281,12 @@ class _Sums:
         labels = [_make_period(operand).label for operand in operands]
         return {"number": float(total), "how": how, "operands": labels}
 
-    def _choose_operands(self, end: int) -> tuple[str, list[_Key]]:
-        """Return how twelve months are made, and of what: the way that misses fewer
-        values.
-        """
-        quarters = [(end - distance, 3) for distance in (9, 6, 3, 0)]
-        months = end % 12
-        if months:
-            to_date = [(end - months, 12), (end, months), (end - 12, months)]
-            missing_counts = [
-                len(self._find_missing(operands)) for operands in (to_date, quarters)
-            ]
-            if missing_counts[0] < missing_counts[1]:
-                return "year to date", to_date
-        return "quarters", quarters
-
     def _find_missing(self, operands: Iterable[_Key]) -> list[_Key]:
         return [operand for operand in operands if operand not in self.numbers]
 
 
 def _list_parts(end: int, months: int) -> list[tuple[_Key, ...]]:
-    """Return the ways in which a period from the start of a fiscal year has parts."""
+    """List the ways in which a period from the start of a fiscal year has parts."""
     ways: list[tuple[_Key, ...]] = [
         ((end - 3, months - 3), (end, 3)),  # as 9M and Q4
         tuple((end - distance, 3) for distance in range(months - 3, -1, -3)),

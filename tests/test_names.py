@@ -23,10 +23,10 @@ FORBIDDEN = {*_FORBIDDEN.split()}
 PARTICIPLE = re.compile(r"[a-z]{3,}(?<!e)ed")
 # How many variables and parameters of a room have such a name, at most. Lower it as they go.
 VAGUE_NAMES: dict[str, int] = {
-    "analysis": 8,
+    "analysis": 3,
     "cache": 1,
     "cli": 26,
-    "conformance": 8,
+    "conformance": 3,
     "extraction": 47,
     "ground": 59,
     "mcp": 11,

@@ -22,7 +22,7 @@ async def check(
     Metadata, or a first page of the catalogue, that cannot be decoded end the report: a
     break names the JSON path, and `complete` is False.
 
-    Requests: at most `max_requests`, and the retries of the last one; 23 and one
+    Requests: at most `max_requests`, and the retries of the last one; 22 and one
     for each 100 series.
 
     Args:

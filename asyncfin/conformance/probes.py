@@ -27,7 +27,6 @@ from asyncfin.conformance.bodies import (
     DATASET,
     IDENTITY,
     CataloguePage,
-    CatalogueSeries,
     Head,
     differences,
 )
@@ -43,7 +42,7 @@ from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import DatasetChangedError, ServiceError, ValidationFailedError
 
 if TYPE_CHECKING:
-    from asyncfin.typing import Response
+    from asyncfin.typing import Response, ScopePath
 
 # The cap of metrics and of paths in a query (spec 8).
 _CAP = 50
@@ -91,7 +90,7 @@ class Probe(Reader):
             entity_id=self._entity_id,
             findings=tuple(findings[:_MAX_FINDINGS]),
             omitted=len(findings[_MAX_FINDINGS:]),
-            requests=self._spent,
+            requests=self._request_count,
             complete=complete,
         )
 
@@ -190,7 +189,6 @@ class Probe(Reader):
         await self._check_trailing()
         await self._check_caps()
         await self._check_rejections()
-        await self._check_empty()
         await self._check_plan()
 
     async def _check_periods(self) -> None:
@@ -249,12 +247,20 @@ class Probe(Reader):
             }
             for rows in (range_rows, exact)
         )
-        if missing := exact_cells - range_cells:
-            statement = "fiscal_range leaves out values that exact has"
-            self._find("break", "4.3", statement, len(missing), len(exact_cells))
-        if missing := range_cells - exact_cells:
-            statement = "exact leaves out values that fiscal_range has"
-            self._find("break", "4.3", statement, len(missing), len(range_cells))
+        for form, missing, cells in (
+            (
+                "fiscal_range leaves out values that exact",
+                exact_cells - range_cells,
+                exact_cells,
+            ),
+            (
+                "exact leaves out values that fiscal_range",
+                range_cells - exact_cells,
+                range_cells,
+            ),
+        ):
+            if missing:
+                self._find("break", "4.3", f"{form} has", len(missing), len(cells))
 
     def _compare_versions(self, original: Rows, latest: Rows) -> None:
         common = original.keys() & latest.keys()
@@ -272,16 +278,15 @@ class Probe(Reader):
         If possible it is one whose query has another duration of the same end: the
         response has all series of the metric and the path, of every group.
         """
-        cells = dict.fromkeys(
-            (series.metric_id, series.scopes, period)
-            for version, series_id, period in self._numbers
-            if version == "original" and (series := self._series.get(series_id))
-        )
+        cells: dict[tuple[str, ScopePath, Period], None] = {}
+        for version, series_id, period in self._numbers:
+            series = self._series.get(series_id)
+            if version == "original" and series is not None:
+                cells[series.metric_id, series.scopes, period] = None
         ends = Counter((metric, path, end.fiscal_end) for metric, path, end in cells)
-        candidates = sorted(
+        for metric_id, path, period in sorted(
             cells, key=lambda cell: ends[cell[0], cell[1], cell[2].fiscal_end] < 2
-        )
-        for metric_id, path, period in candidates[:1]:
+        )[:1]:
             query = self._query(Exact((period,)), metrics=[metric_id], paths=[path])
             await self._read(query, "a cell alone")
 
@@ -305,21 +310,23 @@ class Probe(Reader):
         if page is None or page[1] is not None:
             return
         rows = page[0]
-        populated = {
+        valued_periods = {
             period
             for version, series_id, period in self._numbers
             if version == "original" and series_id in rows
         }
-        if not populated:
+        if not valued_periods:
             return
-        anchor = max(populated)
-        ours = {period for period in populated if _TRAILING.contains(period, anchor)}
+        anchor = max(valued_periods)
+        ours = {
+            period for period in valued_periods if _TRAILING.contains(period, anchor)
+        }
         theirs = {period for row in rows.values() for period in row}
         if theirs != ours:
-            more, fewer = len(theirs - ours), len(ours - theirs)
             statement = (
                 "the service's trailing window differs from asyncfin's, which cuts it "
-                f"from a range by itself: {more} more and {fewer} fewer periods"
+                f"from a range by itself: {len(theirs - ours)} more and "
+                f"{len(ours - theirs)} fewer periods"
             )
             self._find("reading", "4.3", statement)
 
@@ -333,20 +340,21 @@ class Probe(Reader):
         request = self._request(query)
         ids: dict[str, list[Any]] = {"metric_ids": metrics, "scope_combinations": paths}
         for name, values in ids.items():
-            if len(values) < _CAP and self._has_all_series:
+            if len(values) > _CAP:
+                body = dict(request.body or {})
+                body[name] = [*body[name], msgspec.to_builtins(values[_CAP])]
+                await self._exceed_cap(evolve(request, body=body), f"{_CAP + 1} {name}")
+            elif len(values) < _CAP and self._has_all_series:
                 statement = f"the catalogue has fewer than {_CAP} {name}"
                 self._find("reading", "8", f"{statement}: the cap was not checked")
-            if len(values) <= _CAP:
-                continue
-            body = dict(request.body or {})
-            body[name] = [*body[name], msgspec.to_builtins(values[_CAP])]
-            response = await self._fetch(evolve(request, body=body))
-            statement = f"{_CAP + 1} {name}"
-            if not isinstance(response, ServiceError):
-                if self._has_object(response, "8", statement):
-                    self._find("limit", "8", f"{statement} are accepted")
-            elif not is_rejection(response):
+
+    async def _exceed_cap(self, request: Request, statement: str) -> None:
+        response = await self._fetch(request)
+        if isinstance(response, ServiceError):
+            if not is_rejection(response):
                 raise self._fail(response, "8")
+        elif self._has_object(response, "8", statement):
+            self._find("limit", "8", f"{statement} are accepted")
 
     async def _check_rejections(self) -> None:
         query = self._query()
@@ -374,29 +382,6 @@ class Probe(Reader):
         if first:
             self._find("reading", "4.3 rules 5, 6", f"{first} is checked first")
 
-    async def _check_empty(self) -> None:
-        """Request a series in a period in which it has no value."""
-        cell = self._find_empty_cell()
-        if cell is None:
-            return
-        series, period = cell
-        periods = Exact((period,))
-        query = self._query(periods, metrics=[series.metric_id], paths=[series.scopes])
-        page = await self._read(query, "a series without values")
-        if page is not None and page[1] is None:
-            word = "listed" if series.series_id in page[0] else "left out"
-            statement = f"series without a value in the selected periods are {word}"
-            self._find("reading", "4.3 rule 4", statement)
-
-    def _find_empty_cell(self) -> tuple[CatalogueSeries, Period] | None:
-        """A series that was read, and a period in which it has no value."""
-        for version, series_id, _ in self._numbers:
-            if version == "original" and series_id in self._series:
-                for period in self._periods:
-                    if (version, series_id, period) not in self._numbers:
-                        return self._series[series_id], period
-        return None
-
     async def _check_plan(self) -> None:
         """Read the first batch of everything as `query` sends it, and what it leaves
         out again, alone.
@@ -416,14 +401,13 @@ class Probe(Reader):
         absent = batch.matched - page[0].keys()
         select = Select(series_ids=sorted(absent))
         plan = await self._client.plan(catalogue, select, FiscalRange())
-        page = await self._read(plan.batches[0], "series that were left out")
-        rows = {} if page is None else page[0]
-        valued_ids = {series_id for series_id, row in rows.items() if row}
-        valued_ids.update(
+        await self._read(plan.batches[0], "series that were left out")
+        # The numbers of that page are among them.
+        valued_ids = {
             series_id
             for version, series_id, _ in self._numbers
             if version == "original"
-        )
+        }
         if lost := absent & valued_ids:
             statement = "a query leaves out series that another one lists"
             self._find("break", "4.3", statement, len(lost), len(batch.matched))

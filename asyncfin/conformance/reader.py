@@ -76,7 +76,7 @@ class Reader:
     _client: Client
     _entity_id: str
     _max_requests: int
-    _spent: int = 0
+    _request_count: int = 0
     _findings: dict[tuple[Kind, str, str], Finding] = field(factory=dict)
     _words: Words = field(factory=Words)
     _extras: Counter[tuple[str, str]] = field(factory=Counter)
@@ -109,7 +109,7 @@ class Reader:
         spec: str,
         statement: str,
         count: int = 1,
-        of: int | None = None,
+        total: int | None = None,
         shown_by: Response | ServiceError | None = None,
     ) -> None:
         """Add a finding, or count it again."""
@@ -120,7 +120,7 @@ class Reader:
         self._findings[key] = evolve(
             finding,
             count=finding.count + count,
-            of=None if of is None else (finding.of or 0) + of,
+            of=None if total is None else (finding.of or 0) + total,
             request_id=finding.request_id or getattr(shown_by, "request_id", None),
         )
 
@@ -128,16 +128,16 @@ class Reader:
 
     async def _send(self, request: Request) -> Response:
         """Send a request, and count its attempts."""
-        if self._spent >= self._max_requests:
+        if self._request_count >= self._max_requests:
             raise IncompleteError
         try:
             response = await self._client.request(
                 request.method, request.path, params=request.params, json=request.body
             )
         except AsyncfinError as error:
-            self._spent += error.attempts or 0
+            self._request_count += error.attempts or 0
             raise
-        self._spent += response.attempts
+        self._request_count += response.attempts
         return response
 
     async def _fetch(self, request: Request) -> Response | ServiceError:

@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 
 from attrs import asdict, frozen
 
+from asyncfin.words import counted
+
 Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "words", "extra"]
 # What each kind means, in the order of a report.
 KINDS: dict[Kind, str] = {
@@ -46,13 +48,12 @@ class Finding:
     request_id: str | None = None
 
     def __str__(self) -> str:
-        share = f" ({self.count:,} of {self.of:,})" if self.of is not None else ""
-        request = (
-            f" [request {self.request_id}]"
-            if self.request_id and self.kind == "break"
-            else ""
-        )
-        return f"{self.spec}: {self.what}{share}{request}"
+        text = f"{self.spec}: {self.what}"
+        if self.of is not None:
+            text += f" ({self.count:,} of {self.of:,})"
+        if self.request_id and self.kind == "break":
+            text += f" [request {self.request_id}]"
+        return text
 
 
 @frozen(kw_only=True)
@@ -86,28 +87,17 @@ class CheckReport:
         return json.dumps(asdict(self), ensure_ascii=False)
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.entity_id}: {_counted(self.requests, 'request')}, {self._verdict}"
-        ]
+        verdict = "no break of the spec"
+        if self.breaks:
+            verdict = counted(len(self.breaks), "break")
+        if not self.complete:
+            verdict += "; not all checks were made"
+        lines = [f"{self.entity_id}: {counted(self.requests, 'request')}, {verdict}"]
         for kind, meaning in KINDS.items():
-            lines_of_kind = [
-                f"  {finding}" for finding in self.findings if finding.kind == kind
-            ]
-            if lines_of_kind:
-                lines += ["", f"{kind}: {meaning}", *lines_of_kind]
+            findings = [finding for finding in self.findings if finding.kind == kind]
+            if findings:
+                lines += ["", f"{kind}: {meaning}"]
+                lines += [f"  {finding}" for finding in findings]
         if self.omitted:
-            lines += ["", _counted(self.omitted, "more finding")]
+            lines += ["", counted(self.omitted, "more finding")]
         return "\n".join(lines)
-
-    @property
-    def _verdict(self) -> str:
-        verdict = (
-            _counted(len(self.breaks), "break")
-            if self.breaks
-            else "no break of the spec"
-        )
-        return verdict if self.complete else f"{verdict}; not all checks were made"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -6,13 +6,12 @@ decided here. Numbers of data are never divided.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
 from itertools import chain
 from statistics import median_low
 from typing import ClassVar, TypeAlias
-from unicodedata import category
 
 from attrs import define, field, frozen
 
@@ -39,20 +38,17 @@ _LEAST = 1_000
 # Digits of the smallest number of a divided row, and how many of them may be decimals.
 _SIGNIFICANT = 3
 _MOST_DECIMALS = 6
-# Words of scale in texts, in the place of zeros.
+# Sign, symbols and letters of a currency, or percent.
+_CODE = "(?<![A-Za-z])[A-Z]{1,3}(?![A-Za-z])"
+_AROUND = rf"(?:[\s()+\u2212%$\u00a2-\u00a5\u20a0-\u20cf-]|{_CODE})*"
 _WORDS = "thousands?|k|millions?|mio|mln|mn|mm|m|billions?|bln|bn|b|trillions?|tn|t"
-# Sign and currency, the digits with their separators, a word of scale, and what
-# follows.
+# A number with its separators, what stands around it, and a word of scale.
 _TEXT = re.compile(
-    r"(?P<before>\D*?)(?P<digits>\d(?:[\d.,'\u2019\s]*\d)?|[.,]\d+)"
-    rf"(?:\s*(?P<word>{_WORDS})\b\.?)?(?P<after>\D*)",
-    re.IGNORECASE,
+    rf"(?P<before>{_AROUND})(?P<digits>\d(?:[\d.,'\u2019\s]*\d)?|[.,]\d+)"
+    rf"(?i:\s*(?:{_WORDS})\b\.?)?(?P<after>{_AROUND})"
 )
-# Signs and letters of currencies, next to which only symbols of currencies may be.
-_SIGNS = re.compile(r"(?<![^\W\d_])[A-Z]{1,3}(?![^\W\d_])|[\s()+\u2212-]")
-# What a text may be scaled by: a word, or the commas at the end of its format.
+# The powers of ten that a text may be scaled by, with a word or by its format.
 _SCALES = (0, 3, 6, 9, 12)
-_SCALE_OF_WORD = {"th": 3, "k": 3, "m": 6, "b": 9, "t": 12}
 _SCALING_COMMAS = re.compile(r"[0#?](,+)(?![0#?,.])")
 # Exact for every number of a service: none has ten thousand digits.
 _EXACT = Context(prec=10_000, rounding=ROUND_HALF_UP)
@@ -103,11 +99,13 @@ class Scale:
             return [cls()] * len(rows)
         smallest = min(chain.from_iterable(magnitudes), default=Decimal(1))
         decimals = _SIGNIFICANT - 1 + POWERS[unit] - smallest.adjusted()
-        divided = cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
+        divided_scale = cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
         scales = []
         for values, row_magnitudes in zip(rows, magnitudes, strict=True):
-            as_published = cls(suffix=NOT_DIVIDED if values else "")
-            scales.append(divided if row_magnitudes else as_published)
+            if row_magnitudes:
+                scales.append(divided_scale)
+            else:
+                scales.append(cls(suffix=NOT_DIVIDED if values else ""))
         return scales
 
     def text(self, value: Value) -> str:
@@ -127,22 +125,22 @@ class Scale:
         return value.number / 10 ** POWERS[self.unit] if self.unit else value.number
 
     def _divide(self, value: Value, decimals: int | None) -> str:
-        """Write a divided value; "" for one that stays as published."""
+        """Write a divided value, or "" for one that stays as published."""
         text = value.text.strip()
         match = _TEXT.fullmatch(text)
-        # A reported zero stays what it is, and so does a text without a number, such as
-        # "NM".
+        # A reported zero stays what it is, and so does a text such as "NM".
         if self.unit is None or not value.number or (text and match is None):
             return ""
-        before, after = "-" * (value.number < 0), ""
-        if match:
-            before, after = match.group("before", "after")
-        divided = _EXACT.scaleb(abs(_read_decimal(value.number)), -POWERS[self.unit])
+        number = _EXACT.scaleb(_read_magnitude(value), -POWERS[self.unit])
         if decimals is None:
-            divided = _EXACT.normalize(divided)
+            digits = f"{_EXACT.normalize(number):,f}"
         else:
-            divided = _EXACT.quantize(divided, Decimal((0, (1,), -decimals)))
-        return f"{before}{divided:,f}{after}"
+            step = Decimal((0, (1,), -decimals))
+            rounded = _EXACT.quantize(number, step)
+            digits = f"{rounded:,f}" if rounded else f"<{step:f}"
+        if match is not None:
+            return match["before"] + digits + match["after"]
+        return "-" * (value.number < 0) + digits
 
 
 def _choose_unit(rows: Iterable[Collection[Decimal]]) -> Unit | None:
@@ -167,29 +165,19 @@ def _find_magnitudes(values: Collection[Value]) -> list[Decimal]:
         if text and not _is_amount(text, value):
             return []
         if value.number:
-            magnitudes.append(abs(_read_decimal(value.number)))
+            magnitudes.append(_read_magnitude(value))
     return magnitudes if max(magnitudes, default=0) >= _LEAST else []
 
 
 def _is_amount(text: str, value: Value) -> bool:
+    """Return whether a text is the number of its value, with its sign."""
     match = _TEXT.fullmatch(text)
-    if match is None or "%" in value.number_format:
+    if match is None or "%" in text + value.number_format:
         return False
-    around = match["before"] + match["after"]
-    is_negative = any(sign in around for sign in "-\u2212(")
+    is_negative = any(sign in text for sign in "-\u2212(")
     if value.number and is_negative != (value.number < 0):
         return False
-    if any(category(sign) != "Sc" for sign in _SIGNS.sub("", around)):
-        return False
-    scales: Collection[int] = _SCALES
-    if word := (match["word"] or "").casefold():
-        starts = [start for start in _SCALE_OF_WORD if word.startswith(start)]
-        scales = [_SCALE_OF_WORD[starts[0]]]
-    magnitude = abs(_read_decimal(value.number))
-    return any(
-        _is_stated(match["digits"], _EXACT.scaleb(magnitude, -scale))
-        for scale in scales
-    )
+    return any(_is_stated(match["digits"], value, -scale) for scale in _SCALES)
 
 
 def scaling(number_format: str) -> int:
@@ -270,16 +258,15 @@ class Row:
         if largest is None:
             return 0
         match = _TEXT.fullmatch(largest.text.strip())
-        if match is None or not match["after"].strip(" )").startswith("%"):
+        if match is None or "%" not in match["after"]:
             return 0
-        magnitude = abs(_read_decimal(largest.number))
-        factors = [
-            factor
-            for factor in (1, 100)
-            if _is_stated(match["digits"], magnitude * factor)
+        powers = [
+            power for power in (0, 2) if _is_stated(match["digits"], largest, power)
         ]
         # A text so round that it is either shows neither; of zero both are right.
-        return factors[0] if len(factors) == 1 or (factors and not magnitude) else 0
+        if not powers or (len(powers) > 1 and largest.number):
+            return 0
+        return int(10 ** powers[0])
 
     def cell(self, period: Period) -> str:
         """Return what a table shows at a period: the text, ``·`` for no value, or ``?``
@@ -328,41 +315,42 @@ class Row:
                 and the months of its periods, 0 without a value.
             entity_ids: the entities in the order in which they get colours.
         """
-        lines = dict.fromkeys(line for chart in charts for line in chart)
-        identities: dict[Line, tuple[object, ...]] = {
-            line: (line[0].entity_id,) for line in lines
-        }
-        for distinction in _DISTINCTIONS:
-            longer = {
-                line: (*identity, distinction(*line))
-                for line, identity in identities.items()
-            }
+        lines = dict.fromkeys(chain.from_iterable(charts))
+        identities: dict[Line, tuple[object, ...]] = {}
+        for line in lines:
+            identities[line] = (line[0].entity_id,)
+        for distinctions in zip(*map(_list_distinctions, lines), strict=True):
+            longer = {}
+            for line, distinction in zip(lines, distinctions, strict=True):
+                longer[line] = (*identities[line], distinction)
             if any(
                 _count(longer, chart) > _count(identities, chart) for chart in charts
             ):
                 identities = longer
         order = list(entity_ids)
-        sorted_identities = sorted(
-            dict.fromkeys(identities.values()),
-            key=lambda identity: order.index(str(identity[0])),
-        )
-        numbers = {
-            identity: number for number, identity in enumerate(sorted_identities)
-        }
+        numbers: dict[object, int] = {}
+        for line in sorted(lines, key=lambda line: order.index(line[0].entity_id)):
+            numbers.setdefault(identities[line], len(numbers))
         return {line: numbers[identity] for line, identity in identities.items()}
 
 
 # A line of a chart: a series, and the months of its periods; 0 without a value.
 Line: TypeAlias = tuple[Row, int]
-_DISTINCTIONS: tuple[Callable[[Row, int], object], ...] = (
-    lambda row, months: row.series.metric_id,
-    lambda row, months: row.series.scopes,
-    lambda row, months: row.series.basis,
-    lambda row, months: row.grid.value_version,
-    lambda row, months: months,
-    lambda row, months: row.series.series_id,
-    lambda row, months: row.grid.catalogue.dataset_id,
-)
+
+
+def _list_distinctions(line: Line) -> tuple[object, ...]:
+    """Return what lines of one company may differ in, the most natural first."""
+    row, months = line
+    series, grid = row.series, row.grid
+    return (
+        series.metric_id,
+        series.scopes,
+        series.basis,
+        grid.value_version,
+        months,
+        series.series_id,
+        grid.catalogue.dataset_id,
+    )
 
 
 def _count(
@@ -390,29 +378,24 @@ def rows_of(
     return rows
 
 
-def _is_stated(digits: str, magnitude: Decimal) -> bool:
-    """Return whether digits are a number, rounded as they are."""
-    for number in _read_numbers(digits):
-        exponent = int(number.as_tuple().exponent)
-        if abs(magnitude - number) * 2 <= Decimal((0, (1,), exponent)):
+def _is_stated(digits: str, value: Value, power: int) -> bool:
+    """Return whether digits are a number times a power of ten, rounded as they are.
+
+    The last separator is decimal. If three digits follow, it may be one of thousands.
+    """
+    *_, decimals = re.split("[.,]", re.sub(r"['\u2019\s]", "", digits))
+    number = Decimal(re.sub(r"\D", "", digits))
+    counts = {len(decimals)} if "." in digits or "," in digits else {0}
+    if len(decimals) == 3:
+        counts.add(0)
+    magnitude = _EXACT.scaleb(_read_magnitude(value), power)
+    for count in counts:
+        difference = magnitude - _EXACT.scaleb(number, -count)
+        if abs(difference) * 2 <= Decimal((0, (1,), -count)):
             return True
     return False
 
 
-def _read_numbers(digits: str) -> Iterator[Decimal]:
-    """Yield the numbers that digits can mean: the last separator is decimal, or none
-    is.
-    """
-    plain = re.sub(r"['\u2019\s]", "", digits)
-    *_, last = re.split("[.,]", plain)
-    whole = Decimal(re.sub("[.,]", "", plain))
-    # No whole number is written with a zero before other digits.
-    if last == plain or plain[0] != "0":
-        yield whole
-    if last != plain:
-        yield _EXACT.scaleb(whole, -len(last))
-
-
-def _read_decimal(number: float) -> Decimal:
+def _read_magnitude(value: Value) -> Decimal:
     # The shortest digits of a float, as they were received.
-    return Decimal(repr(number))
+    return Decimal(repr(abs(value.number)))

@@ -2,6 +2,7 @@
 
 import asyncio
 from fractions import Fraction
+from html import unescape
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ POWERS: dict[Any, int] = {"thousands": 3, "millions": 6, "billions": 9}
         ([(5_000_000_000, "5,000"), (7_499_999_999, "7,500")], ["5.00", "7.50"]),  # of a format #,##0,,
         ([(5_000_000_000, "5000000000"), (-987.7, "NM"), (0, "0")], ["5.00", "NM", "0"]),
         ([(5_000_000_000, ""), (-6_500_000_000, " ")], ["5.00", "-6.50"]),
-        ([(5_000_000_000.5, "5,000,000,000.5"), (100, "100")], ["5.000000", "0.000000"]),
+        ([(5_000_000_000.5, "5,000,000,000.5"), (100, "100")], ["5.000000", "<0.000001"]),
+        ([(5_000_000_000, "$5,000,000,000"), (-104.8, "($104.8)")], ["$5.000000", "($<0.000001)"]),
         ([(10**18 + 10**9, "1,000,000,001,000,000,000")], ["1,000,000,001"]),
     ],
 )
@@ -37,7 +39,7 @@ async def test_amounts_are_divided(texts: list[tuple[float, str]], shown: list[s
     assert (row.unit, row.name) == ("billions", "Label of Sales")
     numbers = [*row.numbers.values()]
     assert numbers == [number / 10**9 for number, _ in texts]
-    for text in (str(panel.show("billions", width=200)), panel.show("billions")._repr_html_()):
+    for text in (str(panel.show("billions", width=200)), unescape(panel.show("billions")._repr_html_())):
         assert "in billions" in text
         assert all(cell in text for cell in shown)
         assert "(not divided)" not in text
@@ -52,7 +54,6 @@ async def test_amounts_are_divided(texts: list[tuple[float, str]], shown: list[s
         [(5_000_000, "see note 4"), (6_000_000, "6,000,000")],
         [(5_000_000, "7,000,000")],  # another number
         [(-5_000_000, "5,000,000")],  # without its sign
-        [(5_000_000, "5,000,000 million")],
     ],
 )
 async def test_other_rows_stay(texts: list[tuple[float, str]]) -> None:
@@ -86,6 +87,8 @@ def test_a_divided_number_is_rounded_once(numbers: list[int], unit: Any) -> None
         digits = f"{units:0{decimals + 1}}"
         whole, part = digits[: len(digits) - decimals], digits[len(digits) - decimals :]
         expected = f"{'-' * (number < 0)}{int(whole):,}" + f".{part}" * bool(part)
+        if number and not units:
+            expected = f"{'-' * (number < 0)}<0.000001"
         assert text == (expected if number else "0")
 
 

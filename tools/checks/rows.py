@@ -163,7 +163,7 @@ def expected(values: Sequence[Any], unit: str) -> tuple[str, list[str]]:
         half = Decimal(5).scaleb(int(stated.as_tuple().exponent) - 1)
         with localcontext(prec=60):
             size = abs(Decimal(repr(value.number)))
-            powers = (6,) if match[3] else (0, 3, 6, 9, 12)
+            powers = (0, 3, 6, 9, 12)
             if not any(abs(size.scaleb(-power) - stated) <= half for power in powers):
                 return "", texts
         if value.number and ("-" in match[1] or "(" in match[1]) != (value.number < 0):
@@ -182,8 +182,9 @@ def expected(values: Sequence[Any], unit: str) -> tuple[str, list[str]]:
             assert match is not None
             size = abs(Decimal(repr(value.number))).scaleb(-POWERS[unit])
             number = size.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+            digits = f"{number:,f}" if number else "<0.000001"
             divided.append(
-                f"{match[1]}{number:,f}{match[4]}" if value.number else value.text
+                f"{match[1]}{digits}{match[4]}" if value.number else value.text
             )
     return unit, divided
 

@@ -52,13 +52,22 @@ def counted(session: nox.Session, default: int) -> tuple[str, list[str]]:
     return str(default), arguments
 
 
+def scratch(session: nox.Session) -> Path:
+    """Return a folder for what the session makes.
+
+    `create_tmp` would also set TMPDIR to a folder below the checkout, where the pytest
+    that a test starts would read the pyproject.toml of the project.
+    """
+    return Path(session.virtualenv.location).resolve() / "scratch"
+
+
 def environment(
     session: nox.Session, name: str, *requirements: str, interpreter: str = "python"
 ) -> str:
     """Make another virtual environment in the session, install into it, and return its
     Python.
     """
-    place = Path(session.create_tmp()).resolve() / name
+    place = scratch(session) / name
     session.run(interpreter, "-m", "venv", "--clear", str(place), external=True)
     python = str(place / "bin" / "python")
     session.run(python, "-m", "pip", "install", "-q", *requirements, external=True)
@@ -279,7 +288,7 @@ def release(session: nox.Session) -> None:
         session.run(
             "towncrier", "build", "--draft", "--version", PROJECT["project"]["version"]
         )
-    place = Path(session.create_tmp()).resolve() / "dist"
+    place = scratch(session) / "dist"
     shutil.rmtree(place, ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", str(place), ".")
     session.run("twine", "check", "--strict", *map(str, place.iterdir()))
@@ -318,7 +327,7 @@ def lowest(session: nox.Session) -> None:
 def wheel(session: nox.Session) -> None:
     """Run the tests that need only Python and its packages with the built wheel."""
     session.install("build", *GROUPS["test"])
-    place = Path(session.create_tmp()).resolve()
+    place = scratch(session)
     shutil.rmtree(place, ignore_errors=True)
     session.run("python", "-m", "build", "--wheel", "--outdir", str(place), ".")
     (built,) = place.glob("*.whl")

@@ -240,14 +240,14 @@ class Cache:
             return None
 
     def _fail(self, error: Exception) -> None:
+        is_slow = isinstance(error, TimeoutError)
+        reason = "it takes too long" if is_slow else self._explain(error)
         now = asyncio.get_running_loop().time()
         self._away_since = now
         self._broken += 1
         if not 0 <= now - self._warned_at < _WARNING_EVERY:
             self._warned_at = now
-            text = printable(
-                f"{self._place} can't be used at the moment: {self._explain(error)}"
-            )
+            text = printable(f"{self._place} can't be used at the moment: {reason}")
             _log.warning("the cache in %s; it is skipped", text)
 
     def _explain(self, error: Exception) -> str:

@@ -443,6 +443,7 @@ class ServiceError(AsyncfinError):
         code: the service's error code, on which to base decisions; None if the response
             had none.
         message: the service's text for people, which may change at any time.
+        sent_at: when the attempt was sent that it responds to, aware UTC.
         at: when the response was received, aware UTC.
         answered: whether it is a response. False: no request was sent, because the
             token callable failed, the bucket's allowance is used up, or the service
@@ -456,6 +457,7 @@ class ServiceError(AsyncfinError):
     """
 
     attempts = 1
+    sent_at: datetime | None = None
 
     def __init__(
         self,

@@ -181,7 +181,8 @@ def planned_pages(
     async def read(response: Response) -> PlannedPage:
         nonlocal complete_pages
         page = await read_planned_page(response.body, wanted_ids, query.value_version)
-        page = evolve(page, **_describe_origin(response))
+        origin = _describe_origin(response)
+        page = evolve(page, sent_at=response.sent_at, **origin)
         series_ids = [head.series_id for head in page.heads]
         trail.follow(page, response, series_ids)
         # A response may list fewer series than the catalogue, but none that the query

@@ -54,7 +54,8 @@ class Response:
     body: bytes = field(
         repr=False
     )  # empty if it could not be read, after 408, 429 and 5xx
-    at: datetime  # aware UTC
+    sent_at: datetime  # when the attempt was sent that it responds to, aware UTC
+    at: datetime  # when it was received
     attempts: int = 1  # how often the request was sent
 
     @property
@@ -262,7 +263,9 @@ def failure(request: Request, response: Response) -> errors.ServiceError:
         kind = (
             errors.ServerFailureError if response.status >= 500 else errors.ServiceError
         )
-    return kind(**facts)
+    rejection = kind(**facts)
+    rejection.sent_at = response.sent_at
+    return rejection
 
 
 # Seconds. Allowances reset at midnight UTC (spec 8), so a longer Retry-After cannot be

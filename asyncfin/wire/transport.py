@@ -137,7 +137,7 @@ class Transport:
         session = (await self.open()).session
         if request.body is not None:
             headers = {"Content-Type": "application/json", **headers}
-        status, response_headers = 0, dict[str, str]()
+        status, response_headers, sent_at = 0, dict[str, str](), self.clock()
         try:
             async with asyncio.timeout(self.timeouts.total):
                 async with session.request(
@@ -168,7 +168,7 @@ class Transport:
             body = b""
         # A byte order mark, which a reader may ignore (RFC 8259, section 8.1).
         body = body.removeprefix(BOM_UTF8)
-        return Response(status, response_headers, body, self.clock())
+        return Response(status, response_headers, body, sent_at, self.clock())
 
     async def aclose(self) -> None:
         """Close all connections, and expire the scopes of this loop. A second call does

@@ -196,6 +196,7 @@ class PlannedPage(Dataset):
     wanted: PageRows
     body: bytes  # the page as received; `arrays_of` finds the `values` arrays in it
     next_cursor: str | None = None
+    sent_at: datetime | None = None
     at: datetime | None = None
     request_id: str | None = None
     attempts: int | None = None

@@ -70,7 +70,8 @@ class Service:
             body["next_cursor"] = self.cursors[number - 1]
         if number == self.malformed:
             body["series"] = "none"
-        return Response(200, {}, json.dumps(body).encode(), datetime(2024, 1, 1, tzinfo=UTC))
+        now = datetime(2024, 1, 1, tzinfo=UTC)
+        return Response(200, {}, json.dumps(body).encode(), now, now)
 
     def pages(self, *, prefetch: bool) -> Any:
         return query_pages(self.send, ENTITY, QUERY, page_size=100, prefetch=prefetch)

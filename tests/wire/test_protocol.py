@@ -56,7 +56,7 @@ entity_ids = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=32
 
 def answer(status: int = 200, body: Any = None, **headers: str) -> Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Response(status, {name.replace("_", "-"): text for name, text in headers.items()}, content, AT)
+    return Response(status, {name.replace("_", "-"): text for name, text in headers.items()}, content, AT, AT)
 
 
 def test_operations_have_their_paths() -> None:

@@ -93,7 +93,6 @@ async def _read_pages(
     read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
 ) -> AsyncGenerator[Block | None, None]:
     """Yield the series of each page that are at home in the batch."""
-    began = read.publications.clock()
     pages = planned_pages(
         read.send,
         read.entity_id,
@@ -107,10 +106,8 @@ async def _read_pages(
         async for page in pages:
             # It was pinned and not rejected: its publication was current when it was
             # sent.
-            read.record_confirmation(stitch.plan.catalogue.dataset_id, began)
-            # With `prefetch` the next request may have left as soon as this page was
-            # there.
-            next_began = page.at if prefetch else None
+            assert page.sent_at is not None
+            read.record_confirmation(stitch.plan.catalogue.dataset_id, page.sent_at)
             read.received_at = page.at
             with error_context("query", page.entity_id, page):
                 block, read_block = await stitch.add(
@@ -122,4 +119,3 @@ async def _read_pages(
             # bytes.
             del page, read_block
             yield block
-            began = next_began or read.publications.clock()

@@ -217,7 +217,7 @@ class Read:
 
         `patience` is that of `Sender.send`.
         """
-        sender, sent_at = self.publications.sender, self.publications.clock()
+        sender = self.publications.sender
         token_digest = sender.tokens.digest
         try:
             return await sender.send(
@@ -228,7 +228,8 @@ class Read:
         except (NotFoundError, PermissionDeniedError) as rejection:
             # Without an error object it is of something in front of the service, and
             # one of a cursor may be about a replaced publication.
-            if rejection.has_error_object and not request.has_cursor:
+            sent_at = rejection.sent_at
+            if rejection.has_error_object and sent_at and not request.has_cursor:
                 record = EntityRecord(sent_at, status=rejection.status)
                 if rejection.status == 404:
                     await self.records.observe(self.entity_id, record)
@@ -307,11 +308,11 @@ class Read:
         """
 
         async def request_metadata(patience: Patience | None = None) -> Dataset:
-            sent_at = self.publications.clock()
             request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
-            dataset = read_dataset(request, await self.send(request, patience=patience))
-            self.record_confirmation(dataset.dataset_id, sent_at)
-            await self.observe(dataset.dataset_id, sent_at)
+            response = await self.send(request, patience=patience)
+            dataset = read_dataset(request, response)
+            self.record_confirmation(dataset.dataset_id, response.sent_at)
+            await self.observe(dataset.dataset_id, response.sent_at)
             return dataset
 
         sender = self.publications.sender
@@ -454,17 +455,21 @@ class Read:
         rejected because the publication was replaced.
         """
 
+        sent_times: list[datetime] = []
+
         async def send(request: Request) -> Response:
             try:
-                return await self.send(request)
+                response = await self.send(request)
             except (ValidationFailedError, NotFoundError) as rejection:
                 if not request.has_cursor:
                     raise
                 message = "a page of the catalogue was rejected"
                 raise _make_change(rejection, message) from rejection
+            sent_times.append(response.sent_at)
+            return response
 
-        sent_at = self.publications.clock()
         catalogue = await read_catalogue(send, self.entity_id)
+        sent_at = sent_times[0]
         await self.observe(catalogue.dataset_id, sent_at)
         publication = await self._keep(catalogue)
         return LastPublication(publication, sent_at, Standing.CURRENT)

@@ -213,18 +213,17 @@ async def test_late_response_lifts_no_401() -> None:
 @virtual
 async def test_confirmation_dates_from_its_request() -> None:
     """A publication may be replaced while the response is on its way, so it is taken before the request."""
-    sent: list[datetime] = []
+    received: list[datetime] = []
 
-    def note(event: object) -> None:
-        if type(event).__name__ == "RequestStarted":
-            sent.append(datetime.now(UTC))
+    def clock() -> datetime:
+        received.append(datetime.now(UTC))
+        return received[-1]
 
-    async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
-        with cached.observed(note):
-            for periods in (FiscalRange(), Annual()):
-                panel = await cached.query(ENTITY, Select(), periods)
-                assert panel.confirmed_at is not None
-                assert panel.confirmed_at <= sent[-1]
+    async with service(clock=clock) as sandbox, client(sandbox, MemoryCache()) as cached:
+        for periods in (FiscalRange(), Annual()):
+            panel = await cached.query(ENTITY, Select(), periods)
+            assert panel.confirmed_at is not None
+            assert panel.confirmed_at <= received[-1]
 
 
 UNTOLD = {

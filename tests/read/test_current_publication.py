@@ -192,6 +192,7 @@ async def test_future_confirmation_is_not_recent(
     with monkeypatch.context() as ahead:
         for client in (one, other):
             for clock in (
+                (client._transport, "clock"),
                 (client._publications, "clock"),
                 (client._publications.records, "_clock"),
             ):
@@ -227,21 +228,20 @@ async def test_forbidden_token_withholds_nothing_of_others(shared: tuple[Sandbox
 
 async def test_returning_publication_has_its_confirmation() -> None:
     """Not after the wait before the restart: `confirmed_at` would be later than what is known."""
-    sent: list[datetime] = []
+    received: list[datetime] = []
 
-    def note(event: object) -> None:
-        if type(event).__name__ == "RequestStarted":
-            sent.append(datetime.now(UTC))
+    def clock() -> datetime:
+        received.append(datetime.now(UTC))
+        return received[-1]
 
     async with (
-        Sandbox(OLD) as sandbox,
+        Sandbox(OLD, clock=clock) as sandbox,
         Client(sandbox.base_url, sandbox.token, cache=MemoryCache()) as client,
     ):
         for each in (NEW, OLD):
             await client.query(ENTITY, Select(), FiscalRange())
             sandbox.publish(each)
-        with client.observed(note):
-            panel = await client.query(ENTITY, Select(), FiscalRange())
+        panel = await client.query(ENTITY, Select(), FiscalRange())
         assert panel.requests == 1
         assert panel.confirmed_at is not None
-        assert panel.confirmed_at <= sent[0]
+        assert panel.confirmed_at <= received[-1]

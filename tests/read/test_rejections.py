@@ -1,6 +1,7 @@
 """A company that is gone or forbidden: within `max_age` that costs no further request."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from asyncfin import (
 )
 from asyncfin.sandbox import Sandbox, Status
 from tests.generate import generate
+from tests.services.raw import answer, refusal, scripted
 
 DATASET = generate(7, series=20, publications=1)
 ENTITY = DATASET.entity_id
@@ -161,3 +163,35 @@ async def test_rejection_after_renewal_binds_no_other(service: tuple[Sandbox, Ma
     with pytest.raises(PermissionDeniedError):
         await renewing.catalogue(ENTITY)
     assert (await fixed.catalogue(ENTITY)).entity_id == ENTITY
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("status", [403, 404])
+@pytest.mark.parametrize("is_rejected_last", [True, False])
+async def test_last_attempt_dates_the_record(status: int, is_rejected_last: bool) -> None:
+    """Of a request that was sent twice, the second attempt counts: another client's came in between."""
+    dataset = {
+        "entity_id": GONE,
+        "dataset_id": "00000000-0000-4000-8000-000000000001",
+        "name": "Example",
+        "created_timestamp": "2026-02-03T04:05:06Z",
+    }
+    success = answer(body=json.dumps(dataset).encode())
+    rejection = refusal(status, "forbidden" if status == 403 else "not_found")
+    second, third = (success, rejection) if is_rejected_last else (rejection, success)
+    responses = [answer(503), second, third]
+    cache = MemoryCache(account="desk")
+    async with (
+        scripted(*responses) as server,
+        Client(server.base_url, "t", allow_http=True, cache=cache, max_age=60) as slow,
+        Client(server.base_url, "t", allow_http=True, cache=cache, max_age=60) as other,
+    ):
+        retried = asyncio.create_task(slow.dataset(GONE))
+        await server.arrived(1)
+        await asyncio.sleep(0.1)
+        await asyncio.gather(other.dataset(GONE), return_exceptions=True)
+        await asyncio.gather(retried, return_exceptions=True)
+        assert len(server.requests) == 3
+        with pytest.raises(AsyncfinError) as raised:
+            await other.catalogue(GONE)
+        assert (raised.value.attempts == 0) is is_rejected_last

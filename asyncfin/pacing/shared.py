@@ -270,11 +270,11 @@ class SharedBucket(LoopBucket):
             if until <= state.now:
                 gcra.resume(now)
             elif last is None or until > last.gcra.paused_until:
-                remaining = until - state.now
-                if gcra.paused_until <= now:
+                if gcra.paused_until <= now and self._pace.rate is not None:
                     # Of another process: the rate of all has failed, so this one's too.
-                    self._pace.refuse(now, now, remaining)
-                gcra.pause(now, now + remaining)
+                    # How long the pause seems to last depends on a clock that may jump.
+                    self._pace.refuse(now, now, 0.0)
+                gcra.pause(now, now + until - state.now)
         if state.clock_jumped:
             self._warn_once(
                 "%r: the clock was set back: waits end within a day, and what was "

@@ -10,6 +10,7 @@ are numbers such as 0.12 and such as 12.
 from collections.abc import Collection, Sequence
 from functools import partial
 from math import ceil, floor, inf, log10
+from os import PathLike
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -17,7 +18,7 @@ from weakref import WeakKeyDictionary
 from attrs import frozen
 
 from asyncfin import checks
-from asyncfin.errors import SelectionError, printable, shorten_middle
+from asyncfin.errors import ArgumentError, SelectionError, printable, shorten_middle
 from asyncfin.model.period import Period
 from asyncfin.optional import library
 from asyncfin.table.gaps import DURATIONS
@@ -102,6 +103,10 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     pyplot = library("matplotlib.pyplot", "plot")
     earlier: list[_Line] = []
     if ax is not None:
+        if isinstance(ax, str | PathLike):
+            raise ArgumentError(
+                f"ax must be an Axes: write .plot().figure.savefig({ax!r}) for a file"
+            )
         checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
         earlier = [_LINES[artist] for artist in ax.lines if artist in _LINES]
     lines: list[_Line] = []

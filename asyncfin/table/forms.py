@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncfin.errors import printable
@@ -287,3 +288,9 @@ class Forms(ABC):
 
     def _repr_html_(self) -> str:
         return self.show()._repr_html_()
+
+
+# So that a TypeError on arguments does not name the private class.
+for _method in vars(Forms).values():
+    if isfunction(_method):
+        _method.__qualname__ = _method.__name__

@@ -16,7 +16,6 @@ from asyncfin.model.select import Select
 from asyncfin.model.selection import (
     Exact,
     FiscalRange,
-    PeriodSelection,
     Rule,
     Trailing,
     class_names,
@@ -89,14 +88,14 @@ class Panel(Forms):
             was pending.
         confirmed_at: when its publication was last known to be the current one, aware
             UTC. None: never, which is possible for cached values of a given Catalogue.
+        replies: what `asyncfin.web.reply` has built of the panel, by media type.
     """
 
     _grid: Grid
     requests: int = 0
     confirmed_at: datetime | None = None
-    # What `asyncfin.web.reply` has built of it, by media type. No argument, so that no
-    # other panel has it.
-    _replies: dict[str, Any] = field(init=False, factory=dict)
+    # No argument: a cut begins with none.
+    replies: dict[str, Any] = field(init=False, factory=dict)
     _layout = "long"
     _has_entities = False
 
@@ -245,6 +244,8 @@ class Panel(Forms):
         # A list has no hash, so that it can't be looked up.
         if isinstance(key, str) and (head := self._find(key)) is not None:
             return head
+        if isinstance(key, Series | CatalogueSeries):
+            raise KeyError(f"a key is an id: write {key.series_id!r}")
         if isinstance(key, tuple) and len(key) == 2:
             raise KeyError(f"no series {key!r}: write panel[{key[0]!r}][{key[1]!r}]")
         if hint := period_hint(key).removeprefix("; write "):
@@ -315,7 +316,8 @@ class Panel(Forms):
             KeyError: the panel does not have the series.
             SelectionError: `period` is neither a Period nor a period's label.
         """
-        keys = [key] if isinstance(key, str) or not isinstance(key, Iterable) else key
+        is_single = isinstance(key, str | Series) or not isinstance(key, Iterable)
+        keys: Iterable[Any] = [key] if is_single else key
         heads = [self._find_head(key) for key in keys]
         return explain_cell(self._grid, heads, _parse_period(period))
 
@@ -375,30 +377,35 @@ class Panel(Forms):
         Raises:
             SelectionError: a period is named that the panel does not have.
         """
-        match periods:
-            case Exact() | FiscalRange() | Trailing() | Rule():
-                selection: PeriodSelection = periods
-            case Period() | str():
-                selection = Exact((periods,))
-            case _:
-                selection = Exact(periods)
-        remaining = _select_periods(self.periods, selection)
-        removed_periods = set(self._grid.periods).difference(remaining)
-        asked = tuple(
-            period for period in self._grid.asked if period not in removed_periods
-        )
-        return evolve(self, grid=evolve(self._grid, periods=remaining, asked=asked))
+        if isinstance(periods, Trailing):
+            raise SelectionError(
+                f"periods must be periods, {class_names(Exact, FiscalRange)}, not "
+                f"{checks.short_repr(periods)}"
+            )
+        if isinstance(periods, FiscalRange | Rule):
+            remaining = periods.among(self.periods)
+        else:
+            if isinstance(periods, Period | str):
+                periods = (periods,)
+            exact = periods if isinstance(periods, Exact) else Exact(periods)
+            for period in exact.periods:
+                self.periods.index(period)
+            remaining = tuple(sorted(exact.periods))
+        removed_periods = {*self._grid.periods}.difference(remaining)
+        asked = [period for period in self._grid.asked if period not in removed_periods]
+        grid = evolve(self._grid, periods=remaining, asked=tuple(asked))
+        return evolve(self, grid=grid)
 
     def drop_empty(self) -> "Panel":
         """Return the panel without the series and the periods that have no value."""
-        observed: set[int] = set()
+        all_indices: set[int] = set()
         heads = []
         for head in self._grid.series:
             indices, _ = self._grid.observations(head.series_id)
-            observed.update(indices)
+            all_indices.update(indices)
             if indices:
                 heads.append(head)
-        periods = tuple(self._grid.periods[index] for index in sorted(observed))
+        periods = tuple(self._grid.periods[index] for index in sorted(all_indices))
         return self._cut(heads, periods)
 
     def _cut(
@@ -426,8 +433,8 @@ class Panel(Forms):
         grid = self._grid
         numbers = numpy.full((len(grid.series), len(grid.periods)), numpy.nan)
         for row, series in zip(numbers, grid.series, strict=True):
-            indices, observed = grid.observations(series.series_id)
-            row[indices] = observed
+            indices, series_numbers = grid.observations(series.series_id)
+            row[indices] = series_numbers
         return numbers
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -545,7 +552,7 @@ def reconfirmed(panel: Panel, confirmed_at: datetime | None) -> Panel:
     and replies.
     """
     copy = evolve(panel, confirmed_at=confirmed_at)
-    object.__setattr__(copy, "_replies", panel._replies)
+    object.__setattr__(copy, "replies", panel.replies)
     return copy
 
 
@@ -556,22 +563,3 @@ def release_decoded(panel: Panel) -> None:
 
 def _parse_period(period: Period | str) -> Period:
     return period if isinstance(period, Period) else Period.parse(period)
-
-
-def _select_periods(
-    periods: tuple[Period, ...], selection: PeriodSelection
-) -> tuple[Period, ...]:
-    """Return the periods that a cut means, oldest first."""
-    match selection:
-        case Exact(periods=exact):
-            if missing := [period.label for period in exact if period not in periods]:
-                raise SelectionError(
-                    f"the panel has no period {listed(missing)}; it has {span(periods)}"
-                )
-            return tuple(sorted(exact))
-        case FiscalRange() | Rule():
-            return selection.among(periods)
-    raise SelectionError(
-        f"periods must be periods, {class_names(Exact, FiscalRange)}, not "
-        f"{checks.short_repr(selection)}"
-    )

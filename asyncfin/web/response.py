@@ -84,9 +84,9 @@ async def reply(
         formats = f"{JSON}\n{CSV}\n{ARROW}\n"
         headers = {"Content-Type": "text/plain; charset=utf-8", "Vary": "Accept"}
         return Reply(406, headers, formats.encode())
-    response = panel._replies.get(media_type)
+    response = panel.replies.get(media_type)
     if response is None:
-        response = panel._replies.setdefault(media_type, _Built(panel, media_type))
+        response = panel.replies.setdefault(media_type, _Built(panel, media_type))
     headers = {
         "ETag": response.tag,
         "Last-Modified": response.last_modified,

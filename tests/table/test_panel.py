@@ -53,6 +53,10 @@ def test_series_by_its_id(panel: Panel) -> None:
         panel["sales"]
     with pytest.raises(KeyError, match=r"no series 'cost\.annual' \(close: costs\.annual"):
         panel["cost.annual"]
+    with pytest.raises(KeyError, match=r"write 'costs\.annual'"):
+        panel.why(panel["costs"], "FY2024")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^show\(\) "):
+        panel.show(all=True)  # type: ignore[call-arg]
 
 
 async def test_range_has_periods_with_values() -> None:

@@ -6,13 +6,12 @@ import json
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from itertools import accumulate, chain, repeat
 from operator import sub
 from typing import Any
 
 from asyncfin.errors import ArgumentError
-from asyncfin.model.frame import arrow_type, by_id
+from asyncfin.model.frame import SeriesColumn, arrow_type, by_id
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.optional import compute, pa
 from asyncfin.table import wide
@@ -20,9 +19,8 @@ from asyncfin.table.block import pick_series
 from asyncfin.table.columns import (
     Column,
     Layout,
-    OfPeriod,
-    OfSeries,
-    OfValue,
+    PeriodColumn,
+    ValueColumn,
     check_layout,
     choose_columns,
     column_names,
@@ -67,8 +65,8 @@ def make_table(
     chosen_columns = choose_columns(names)
     tables = [_make_long_table(grid, chosen_columns) for grid in grids]
     tables = tables or [_make_schema(chosen_columns).empty_table()]
-    whole = pa.concat_tables(tables).unify_dictionaries()
-    return whole.replace_schema_metadata(metadata)
+    table = pa.concat_tables(tables).unify_dictionaries()
+    return table.replace_schema_metadata(metadata)
 
 
 def _make_schema(columns: Iterable[Column]) -> Any:
@@ -78,14 +76,13 @@ def _make_schema(columns: Iterable[Column]) -> Any:
 def _make_long_table(grid: Grid, columns: Sequence[Column]) -> Any:
     """Return one row an observation: series in catalogue order, each oldest first."""
     rows = _Observations(grid)
-    # Two kinds of columns: those that are known without decoding a value, and the
-    # fields of values, which are decoded together, each value once.
-    of_values = [column for column in columns if isinstance(column.origin, OfValue)]
+    # The fields of values are decoded together, each value once.
+    value_columns = [column for column in columns if isinstance(column, ValueColumn)]
     with grid.error_context():
-        arrays = rows.decoded(of_values)
+        arrays = rows.decode_columns(value_columns)
     for column in columns:
-        if column not in of_values:
-            arrays[column.name] = rows.column(column)
+        if not isinstance(column, ValueColumn):
+            arrays[column.name] = rows.read_column(column)
     # Ordering the rows took as much memory as the table, which the pool would keep.
     pa.default_memory_pool().release_unused()
     schema = _make_schema(columns)
@@ -105,8 +102,8 @@ class _Observations:
         # other.
         index = {series.series_id: place for place, series in enumerate(grid.series)}
         series, numbers, periods = array("i"), array("d"), []
-        for whole, rows in grid.rows():
-            block = pick_series(whole, rows)
+        for page_block, rows in grid.rows():
+            block = pick_series(page_block, rows)
             # All series of the block at once: an entry, or a series, at a time takes
             # several times as long.
             counts = map(sub, block.starts[1:], block.starts)
@@ -123,66 +120,59 @@ class _Observations:
         self._numbers = _wrap_array(numbers, "float64").take(self._order)
         self._by_key: dict[Any, tuple[Sequence[CatalogueSeries], Any]] = {}
 
-    def column(self, column: Column) -> Any:
+    def read_column(self, column: SeriesColumn | PeriodColumn) -> Any:
         """Return a column that needs no decoding."""
-        match column.origin:
-            case OfSeries(read=read, by=None):
-                # Series are there where a row is.
-                words = pa.array(read(self._grid, self._grid.series[:1]), pa.string())
-                return pa.DictionaryArray.from_arrays(self._zeros, words)
-            case OfSeries(read=read, by=by) if by is not None:
-                examples, rows = self._find_examples(by)
-                return _build_array(read(self._grid, examples), column.type).take(rows)
-            case OfPeriod(read=read):
-                entries = [read(period) for period in self._grid.periods]
-                return _build_array(entries, column.type).take(self._periods)
-        return self._numbers
-
-    @cached_property
-    def _zeros(self) -> Any:
-        return _wrap_array(array("i", bytes(4 * len(self._series))), "int32")
+        if isinstance(column, SeriesColumn):
+            examples, rows = self._find_examples(column.by)
+            entries = column.read(self._grid.catalogue, examples)
+            return _build_array(entries, column.type).take(rows)
+        if column.read is None:
+            return self._numbers
+        entries = [column.read(self._grid, period) for period in self._grid.periods]
+        return _build_array(entries, column.type).take(self._periods)
 
     def _find_examples(
-        self, by: Callable[[CatalogueSeries], Hashable]
+        self, key: Callable[[CatalogueSeries], Hashable] | None
     ) -> tuple[Sequence[CatalogueSeries], Any]:
-        """Return one series for each value of `by`, and for each row the index of its
+        """Return one series for each value of a key, and for each row the index of its
         example.
         """
         # Thousands of series share a few groups and paths, whose texts are long: each
         # is made once, and the rows take it by index.
-        if by is by_id:
+        if key is by_id:
             return self._grid.series, self._series
-        if by not in self._by_key:
-            series, places = self._grid.series, dict[Hashable, int]()
-            indices = array(
-                "i", [places.setdefault(by(head), len(places)) for head in series]
-            )
-            # Reversed: the first series of each key stays.
-            examples = dict(zip(reversed(indices), reversed(series), strict=True))
+        if key not in self._by_key:
+            places: dict[Hashable, int] = {}
+            indices, examples = array("i"), []
+            for series in self._grid.series:
+                entry = key and key(series)
+                if entry not in places:
+                    places[entry] = len(places)
+                    examples.append(series)
+                indices.append(places[entry])
             rows = _wrap_array(indices, "int32").take(self._series)
-            self._by_key[by] = [examples[index] for index in range(len(places))], rows
-        return self._by_key[by]
+            self._by_key[key] = examples, rows
+        return self._by_key[key]
 
-    def decoded(self, columns: list[Column]) -> dict[str, Any]:
+    def decode_columns(self, columns: Sequence[ValueColumn]) -> dict[str, Any]:
         """Return the columns that are read from the values' fields.
 
         Raises:
             MalformedAnswerError: one of the fields breaks the spec.
         """
         chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
-        for values in self.decoded_chunks(columns):
+        for values in self._decode_chunks(columns):
             for column in columns:
-                assert isinstance(column.origin, OfValue)
                 chunks[column.name].append(
-                    _build_array(column.origin.read(values), column.type)
+                    _build_array(column.read(values), column.type)
                 )
         columns_in_order = {}
         # The sources, which are the largest, are joined first, while there is little
         # else. Popped, so that the chunks of a column are released as soon as they are
         # joined.
         for column in reversed(columns):
-            chunked = pa.chunked_array(chunks.pop(column.name), arrow_type(column.type))
-            entries = chunked.unify_dictionaries().combine_chunks().take(self._order)
+            parts = pa.chunked_array(chunks.pop(column.name), arrow_type(column.type))
+            entries = parts.unify_dictionaries().combine_chunks().take(self._order)
             # The words of a dictionary are in the order of reading. Encoding them again
             # puts them in the order of the rows, so that equal panels are equal tables,
             # whatever the order of their pages.
@@ -191,15 +181,11 @@ class _Observations:
             columns_in_order[column.name] = entries
         return columns_in_order
 
-    def decoded_chunks(self, columns: list[Column]) -> Iterator[list[Any]]:
+    def _decode_chunks(self, columns: Sequence[ValueColumn]) -> Iterator[list[Any]]:
         """Yield the decoded observations, in the order of reading, `_ROWS` or a few
         more at a time.
         """
-        kinds = {
-            column.origin.field: column.origin.kind
-            for column in columns
-            if isinstance(column.origin, OfValue)
-        }
+        kinds = {column.field: column.kind for column in columns}
         chunk: list[Any] = []
         # Without such a column nothing is decompressed.
         for block, rows in self._grid.rows() if columns else ():
@@ -240,28 +226,18 @@ def _build_array(entries: list[Any], type_name: str) -> Any:
                     array("i" if type_name == "int32" else "q", entries), type_name
                 )
         case "sources":
-            return _build_sources(entries)
+            sources = list(chain.from_iterable(entries))
+            items = pa.array([source.item_id for source in sources], pa.string())
+            rows = _build_array([source.row_index for source in sources], "int64")
+            places = [source.column_index for source in sources]
+            children = [items, rows, _build_array(places, "int64")]
+            return _build_lists(type_name, entries, children)
         case "scopes":
-            groups, scopes = (
-                zip(*chain.from_iterable(entries), strict=True)
-                if any(entries)
-                else ((), ())
-            )
-            return _build_lists(
-                type_name,
-                entries,
-                [pa.array(groups, pa.string()), pa.array(scopes, pa.string())],
-            )
+            refs = list(chain.from_iterable(entries))
+            groups = pa.array([group_id for group_id, _ in refs], pa.string())
+            scopes = pa.array([scope_id for _, scope_id in refs], pa.string())
+            return _build_lists(type_name, entries, [groups, scopes])
     return pa.array(entries, arrow_type(type_name))
-
-
-def _build_sources(entries: list[Any]) -> Any:
-    """Return the column of sources."""
-    sources = list(chain.from_iterable(entries))
-    items = pa.array([source.item_id for source in sources], pa.string())
-    rows = _build_array([source.row_index for source in sources], "int64")
-    columns = _build_array([source.column_index for source in sources], "int64")
-    return _build_lists("sources", entries, [items, rows, columns])
 
 
 def _build_lists(type_name: str, entries: list[Any], children: list[Any]) -> Any:

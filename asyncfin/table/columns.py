@@ -5,7 +5,7 @@ dictionary-encoded. Columns of a series or a period cost one lookup a row. Colum
 value decode its bytes, and of those only the chosen fields.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -18,7 +18,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.model import frame
 from asyncfin.model.frame import SeriesColumn
 from asyncfin.model.period import Period
-from asyncfin.model.series import COLUMN_OF, CatalogueSeries
+from asyncfin.model.series import COLUMN_OF
 from asyncfin.model.value import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
@@ -44,48 +44,50 @@ class _Source(msgspec.Struct, gc=False):
 
 
 @frozen
-class OfSeries:
-    """A column read from the series: `read` takes one series for each value of the key
-    `by`.
+class PeriodColumn:
+    """A column of the long table that is read from the panel and the period.
 
-    None: all series of a result have the same entry.
+    None: the number itself, which is stored decoded.
     """
 
-    read: Callable[[Grid, Sequence[CatalogueSeries]], list[Any]]
-    by: Callable[[CatalogueSeries], Hashable] | None
+    name: str
+    type: str
+    read: Callable[[Grid, Period], Any] | None
 
 
 @frozen
-class OfPeriod:
-    """A column read from the period."""
+class ValueColumn:
+    """A column of the long table that is read from a field of values.
 
-    read: Callable[[Period], Any]
-
-
-@frozen
-class OfValue:
-    """A column read from a field of values, which is decoded as `kind`: `read` takes
-    many values at once.
+    Attributes:
+        field: the field, which is decoded as `kind`.
+        read: takes many values at once.
     """
 
+    name: str
+    type: str
     field: str
     kind: Any
     read: Callable[[list[Any]], list[Any]]
 
 
-class OfNumber:
-    """The number itself, which is stored decoded."""
+Column: TypeAlias = SeriesColumn | PeriodColumn | ValueColumn
 
 
-Origin: TypeAlias = OfSeries | OfPeriod | OfValue | OfNumber
+def _read_period(field: str, name: str = "", kind: str = "int32") -> PeriodColumn:
+    read = attrgetter(field)
+    return PeriodColumn(name or field, kind, lambda _, period: read(period))
 
 
-def _read_value(name: str, kind: Any = str) -> OfValue:
-    return OfValue(name, kind, lambda values: list(map(attrgetter(name), values)))
+def _read_value(name: str, type_name: str, field: str = "", kind: Any = str) -> Column:
+    read = attrgetter(field or name)
+    return ValueColumn(
+        name, type_name, field or name, kind, lambda values: list(map(read, values))
+    )
 
 
-def _report_period(name: str) -> OfValue:
-    of_all, of_one = attrgetter(f"report_period.{name}"), attrgetter(name)
+def _read_report_period(field: str) -> ValueColumn:
+    of_all, of_one = attrgetter(f"report_period.{field}"), attrgetter(field)
 
     def read(values: list[Any]) -> list[int | None]:
         try:
@@ -94,61 +96,30 @@ def _report_period(name: str) -> OfValue:
             periods = (value.report_period for value in values)
             return [None if period is None else of_one(period) for period in periods]
 
-    return OfValue("report_period", _ReportPeriod | None, read)
-
-
-def _read_catalogue(column: SeriesColumn) -> OfSeries:
-    return OfSeries(
-        lambda grid, examples: column.read(grid.catalogue, examples), column.by
+    return ValueColumn(
+        f"report_{field}", "int32", "report_period", _ReportPeriod | None, read
     )
 
 
-def _read_period(name: str) -> OfPeriod:
-    return OfPeriod(attrgetter(name))
-
-
-def _read_version(grid: Grid, examples: Sequence[CatalogueSeries]) -> list[Any]:
-    return [grid.value_version] * len(examples)
-
-
-@frozen
-class Column:
-    """A column of the long table. `type` is the name of its Arrow type, as in
-    docs/schema.md.
-    """
-
-    name: str
-    type: str
-    origin: Origin
-
-
-_OF_SERIES = [
-    Column(column.name, column.type, _read_catalogue(column))
-    for column in frame.COLUMNS
-]
 _FORMAT = next(
     place
-    for place, column in enumerate(_OF_SERIES)
+    for place, column in enumerate(frame.COLUMNS)
     if column.name == COLUMN_OF["number_format"]
 )
 COLUMNS: tuple[Column, ...] = (
-    *_OF_SERIES[:_FORMAT],
-    Column("year", "int32", _read_period("year")),
-    Column("end_month", "int32", _read_period("end_month")),
-    Column("duration_months", "int32", _read_period("duration_months")),
-    Column("period_label", "word", _read_period("label")),
-    Column("number", "float64", OfNumber()),
-    Column("text", "string", _read_value("text")),
-    _OF_SERIES[_FORMAT],
-    Column("value_number_format", "word", _read_value("number_format")),
-    Column("fill_type", "word", _read_value("fill_type")),
-    Column("value_version", "word", _read_value("value_version")),
-    Column("asked_version", "word", OfSeries(_read_version, None)),
-    Column("report_year", "int32", _report_period("year")),
-    Column("report_end_month", "int32", _report_period("end_month")),
-    Column("report_duration_months", "int32", _report_period("duration_months")),
-    Column("sources", "sources", _read_value("sources", tuple[_Source, ...])),
-    *_OF_SERIES[_FORMAT + 1 :],
+    *frame.COLUMNS[:_FORMAT],
+    *map(_read_period, PERIOD_FIELDS),
+    _read_period("label", "period_label", "word"),
+    PeriodColumn("number", "float64", None),
+    _read_value("text", "string"),
+    frame.COLUMNS[_FORMAT],
+    _read_value("value_number_format", "word", "number_format"),
+    _read_value("fill_type", "word"),
+    _read_value("value_version", "word"),
+    PeriodColumn("asked_version", "word", lambda grid, _: grid.value_version),
+    *map(_read_report_period, PERIOD_FIELDS),
+    _read_value("sources", "sources", kind=tuple[_Source, ...]),
+    *frame.COLUMNS[_FORMAT + 1 :],
 )
 _BY_NAME = {column.name: column for column in COLUMNS}
 # The fields that a value may be without.
@@ -163,9 +134,9 @@ _DEFAULTS = {
 @lru_cache
 def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     """Return a decoder of only these fields of values."""
-    declared = [(name, kind, *_DEFAULTS.get(name, ())) for name, kind in fields]
+    definitions = [(name, kind, *_DEFAULTS.get(name, ())) for name, kind in fields]
     return ArraysDecoder(
-        msgspec.defstruct("Observation", declared, kw_only=True, gc=False)
+        msgspec.defstruct("Observation", definitions, kw_only=True, gc=False)
     )
 
 

@@ -35,7 +35,6 @@ VAGUE_NAMES: dict[str, int] = {
     "read": 1,
     "sandbox": 8,
     "table": 52,
-    "web": 12,
     "wire": 5,
 }
 # The least percentage of a room's private functions that begin with a verb, where it is not yet 70.

@@ -35,14 +35,14 @@ class Answer:
         catalogues: those of the companies that could be read.
         comparisons: one for each value version.
         errors: those of companies whose catalogue could not be read.
-        planned: how many requests were planned.
+        planned_requests: how many requests were planned.
     """
 
     question: Question
     catalogues: Sequence[Catalogue]
     comparisons: Sequence[Comparison]
     errors: Mapping[str, AsyncfinError] = field(factory=dict)
-    planned: int = 0
+    planned_requests: int = 0
 
     @property
     def panels(self) -> list[Panel]:
@@ -65,17 +65,18 @@ class Answer:
         """The name of a file without its suffix: the first company, and how many
         more.
         """
-        names = dict.fromkeys(panel.dataset.name for panel in self.panels)
-        first, *others = map(make_plain, names)
-        return f"{first or 'company'}{f'-and-{len(others)}-more' if others else ''}"
+        names = list(dict.fromkeys(panel.dataset.name for panel in self.panels))
+        stem = make_plain(names[0]) or "company"
+        if len(names) > 1:
+            stem += f"-and-{len(names) - 1}-more"
+        return stem
 
     def make_page(self) -> dict[str, Any]:
         """Make what the page shows: columns, charts, table, notes and the Python."""
         question, panels = self.question, self.panels
         by_metric = question.is_by_metric
-        groups = group_entries(
-            list_entries(panels, question.divisor), by_metric=by_metric
-        )
+        entries = list_entries(panels, question.divisor)
+        groups = group_entries(entries, by_metric=by_metric)
         every_period = sorted(
             {period for panel in panels for period in panel.periods_with_gaps}
         )
@@ -85,19 +86,18 @@ class Answer:
         )
         notes = [*self._note_companies(), *_note_panels(panels, periods)]
         for chart in charts[:MAX_CHARTS]:
-            if chart.hidden:
-                lines = counted(chart.hidden, "more line is", "more lines are")
+            if chart.omitted_count:
+                lines = counted(chart.omitted_count, "more line")
                 notes.append(f"{chart.title}: {lines} not drawn.")
-        if hidden_charts := charts[MAX_CHARTS:]:
-            titles = listed([chart.title for chart in hidden_charts], 5)
-            words = counted(len(hidden_charts), "more chart is", "more charts are")
-            notes.append(f"{words} not drawn: {titles}.")
-        if count := len(every_period) - len(periods):
-            words = counted(count, "earlier period is", "earlier periods are")
+        if titles := [chart.title for chart in charts[MAX_CHARTS:]]:
+            words = counted(len(titles), "more chart")
+            notes.append(f"{words} not drawn: {listed(titles, 5)}.")
+        if len(every_period) > MAX_COLUMNS:
+            words = counted(len(every_period) - MAX_COLUMNS, "earlier period")
             notes.append(f"{words} not shown.")
-        if (count := sum(map(len, groups)) - MAX_ROWS) > 0:
-            words = counted(count, "more series is", "more series are")
-            notes.append(f"{words} not shown.")
+        if len(entries) > MAX_ROWS:
+            count = len(entries) - MAX_ROWS
+            notes.append(f"{counted(count, 'more series', 'more series')} not shown.")
         return {
             "periods": periods,
             "has_durations": len({period.duration_months for period in periods}) > 1,
@@ -110,7 +110,7 @@ class Answer:
             "file_stem": self.file_stem,
             "make_plain": make_plain,
             "spent": self.spent,
-            "planned": self.planned,
+            "planned": self.planned_requests,
             "python": question.python(panels[0].catalogue),
         }
 
@@ -123,28 +123,30 @@ class Answer:
         names = entity_names(self.catalogues)
         for entity_id in self.question.companies:
             errors = [
-                self.errors.get(entity_id),
-                *(comparison.failed.get(entity_id) for comparison in self.comparisons),
+                comparison.failed.get(entity_id) for comparison in self.comparisons
             ]
-            for error in filter(None, errors):
+            for error in filter(None, [self.errors.get(entity_id), *errors]):
                 yield f"{names.get(entity_id, entity_id)}: {http_error(error).text}."
             if entity_id not in names and entity_id not in self.errors:
                 yield f"{entity_id} could not be read when these values were requested."
         labels: dict[str, str] = {}
+        series_of = {
+            catalogue.entity_id: self.question.find_series(catalogue)
+            for catalogue in self.catalogues
+        }
         for catalogue in self.catalogues:
-            for text, series in self.question.find_series(catalogue).items():
+            for text, series in series_of[catalogue.entity_id].items():
                 words = [*catalogue.scope_names(series.scopes)]
                 words.append(catalogue.by_group[series.reporting_group_id].name)
                 labels.setdefault(text, f"{series.label} ({', '.join(words)})")
-        for catalogue in self.catalogues:
-            series_by_text = self.question.find_series(catalogue)
+        for entity_id, series_by_text in series_of.items():
             absent = [
                 labels.get(text, text)
                 for text in self.question.series
                 if text not in series_by_text
             ]
             if absent:
-                yield f"{names[catalogue.entity_id]} does not have {listed(absent)}."
+                yield f"{names[entity_id]} does not have {listed(absent)}."
 
 
 def write_csv(panels: Sequence[Panel], unit: Unit | None) -> str:

@@ -44,7 +44,7 @@ from starlette.exceptions import HTTPException  # noqa: E402
 from starlette.middleware import Middleware  # noqa: E402
 from starlette.middleware.trustedhost import TrustedHostMiddleware  # noqa: E402
 from starlette.requests import Request  # noqa: E402
-from starlette.responses import HTMLResponse, RedirectResponse, Response  # noqa: E402
+from starlette.responses import HTMLResponse, Response  # noqa: E402
 from starlette.routing import Mount, Route  # noqa: E402
 from starlette.staticfiles import StaticFiles  # noqa: E402
 
@@ -54,6 +54,8 @@ ResultT = TypeVar("ResultT")
 
 # How much of a large company a page shows; the rest is counted, and found by searching.
 MAX_SERIES_SHOWN = 400
+# How many nameless companies the list looks up in the cache at a visit.
+MAX_NAMES_READ = 200
 _SECONDS = 300.0
 # The age of values that the page already shows does not matter.
 _ANY_AGE = 1e9
@@ -91,7 +93,6 @@ def explorer(
     entities: Iterable[str] | Mapping[str, str],
     *,
     hosts: Iterable[str] = _LOCAL,
-    example: str = "",
 ) -> Starlette:
     """Make the explorer, an ASGI app to be served by itself or mounted in another:
 
@@ -108,12 +109,10 @@ def explorer(
             mounted app's own lifespan does not run, so the host makes the client and
             closes it.
         entities: the ids of the companies to offer, or a mapping of ids to names. All
-            other ids are 404. Once a company has been read, the page calls it by the
-            name that the service gives.
+            other ids are 404. A company whose catalogue is cached has the name that the
+            service gives it.
         hosts: the host names that the page may be reached under. Any other Host header
             is rejected with 400, so that no foreign page can reach it by another name.
-        example: the path and query of a question to open first, in place of the list of
-            companies.
 
     Raises:
         ArgumentError: an argument is not as described; a single id or host name has to
@@ -129,8 +128,11 @@ def explorer(
     checks.several("entities", entities, "entity ids")
     if not isinstance(entities, Mapping):
         entities = dict.fromkeys(entities, "")
-    for entity_id in entities:
+    names: dict[str, str] = {}
+    for entity_id, name in entities.items():
         check_entity_id(entity_id)
+        # A names file has the id where it has no name.
+        names[entity_id] = "" if name == entity_id else name
     checks.several("hosts", hosts, "host names")
     hosts = tuple(hosts)
     for host in hosts:
@@ -143,7 +145,7 @@ def explorer(
     # Called at each request: a host makes its client when it starts, which is after
     # this.
     get_client = client if callable(client) else lambda: client
-    pages = _Pages(get_client, dict(entities), example)
+    pages = _Pages(get_client, names)
     company = "/company/{entity_id}"
     posts = (pages.series, pages.cost, pages.answer, pages.view, pages.cell, pages.csv)
     return Starlette(
@@ -181,12 +183,9 @@ class _Pages:
     confirmed.
     """
 
-    def __init__(
-        self, get_client: Callable[[], Client], names: dict[str, str], example: str
-    ) -> None:
+    def __init__(self, get_client: Callable[[], Client], names: dict[str, str]) -> None:
         self._get_client = get_client
         self._names = names
-        self._example = example
         self._limiter = anyio.CapacityLimiter(_THREADS)
         self._templates = Environment(
             loader=PackageLoader("asyncfin.web"),
@@ -199,11 +198,13 @@ class _Pages:
     # --- pages
 
     async def start(self, request: Request) -> Response:
-        """Show the companies on offer, or the example."""
-        if self._example and "companies" not in request.query_params:
-            root = request.scope.get("root_path", "")
-            return RedirectResponse(f"{root}{self._example}", headers=_HEADERS)
-        return await self._render(request, "start.html", example=self._example)
+        """Show the companies on offer. Only a visit reads names from the cache."""
+        if is_visit(request.headers):
+            nameless = [
+                entity_id for entity_id, name in self._names.items() if not name
+            ]
+            await self._read_cached_catalogues(nameless[:MAX_NAMES_READ], _ANY_AGE)
+        return await self._render(request, "start.html")
 
     async def company(self, request: Request) -> Response:
         """Show the question of the URL, and its values if all of them are cached.
@@ -214,7 +215,7 @@ class _Pages:
         question = self._read_question(request, fields_of(request.url.query))
         catalogues: list[Catalogue] = []
         if is_visit(request.headers):
-            catalogues = await self._read_cached_catalogues(question, None)
+            catalogues = await self._read_cached_catalogues(question.companies, None)
         context: dict[str, Any] = {"question": question}
         if catalogues and catalogues[0].entity_id == question.companies[0]:
             context |= await self._list_series(question, catalogues[0])
@@ -374,12 +375,12 @@ class _Pages:
         return self._learn_names(catalogues), errors
 
     async def _read_cached_catalogues(
-        self, question: Question, max_age: float | None
+        self, entity_ids: Iterable[str], max_age: float | None
     ) -> list[Catalogue]:
         client = self._get_client()
         catalogues = [
             await client.cached_catalogue(entity_id, max_age=max_age)
-            for entity_id in question.companies
+            for entity_id in entity_ids
         ]
         return self._learn_names(filter(None, catalogues))
 
@@ -451,7 +452,7 @@ class _Pages:
             HTTPException: 409: they are not cached, and the form does not allow to
                 spend.
         """
-        catalogues = await self._read_cached_catalogues(question, _ANY_AGE)
+        catalogues = await self._read_cached_catalogues(question.companies, _ANY_AGE)
         publications = set(form.get("publication", ()))
         catalogues = [
             catalogue

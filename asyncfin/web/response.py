@@ -111,9 +111,9 @@ class _Built:
     """What a panel stores of its response in a format."""
 
     def __init__(self, panel: Panel, media_type: str) -> None:
-        created = panel.dataset.created_timestamp
+        timestamp = panel.dataset.created_timestamp
         self.tag = _tag(panel, media_type)
-        self.last_modified = format_datetime(created, usegmt=True)
+        self.last_modified = format_datetime(timestamp, usegmt=True)
         self.body: bytes | None = None
 
 

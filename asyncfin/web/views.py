@@ -89,38 +89,32 @@ def make_entry(panel: Panel, row: Row, company: str) -> Entry:
 
 
 def group_entries(entries: Iterable[Entry], *, by_metric: bool) -> list[Group]:
-    """Put entries into groups that share a chart, in the order of the entries."""
-    families: dict[str, dict[str, list[Entry]]] = {}
+    """Put entries into groups that share a chart, in the order of the entries.
+
+    An axis has one unit and one scale of percent. An entry without values goes to the
+    first group of its metric, or of its company and format.
+    """
+    families: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         series = entry.row.series
+        family = entry.row.entity_id, series.number_format
         if by_metric:
-            family = families.setdefault(series.metric_id, {})
-            family.setdefault("", []).append(entry)
-        else:
-            # The formats of a company stay together.
-            family = families.setdefault(entry.row.entity_id, {})
-            family.setdefault(series.number_format, []).append(entry)
-    return [
-        group
-        for family in families.values()
-        for members in family.values()
-        for group in _split_scales(members)
-    ]
-
-
-def _split_scales(entries: Sequence[Entry]) -> list[Group]:
-    """Split entries by unit and scale of percent: an axis has one of each."""
-    scales = {
-        entry: (entry.row.unit, entry.row.percent)
-        for entry in entries
-        if entry.row.values
-    }
-    first = next(iter(scales.values()), None)
-    groups: dict[object, list[Entry]] = {}
-    for entry in entries:
-        # An entry without values goes to the first group.
-        groups.setdefault(scales.get(entry, first), []).append(entry)
-    return list(groups.values())
+            family = series.metric_id, ""
+        families.setdefault(family, []).append(entry)
+    groups: list[Group] = []
+    for members in families.values():
+        scales = {
+            entry: (entry.row.unit, entry.row.percent)
+            for entry in members
+            if entry.row.values
+        }
+        first = next(iter(scales.values()), None)
+        members_by_scale: dict[object, list[Entry]] = {}
+        for entry in members:
+            scale = scales.get(entry, first)
+            members_by_scale.setdefault(scale, []).append(entry)
+        groups += members_by_scale.values()
+    return groups
 
 
 def find_differing(entries: Sequence[Entry]) -> list[int]:
@@ -150,65 +144,54 @@ class Line:
     months: int
     periods: Sequence[Period]
 
-    @property
-    def colour_key(self) -> tuple[Row, int]:
-        return self.entry.row, self.months
-
 
 @frozen
 class Chart:
     """A chart: what the script draws, and the words around it.
 
     Attributes:
-        viewed: the unit and the scale.
+        scale: the unit, and whether the axis is logarithmic.
         drawing: what the script draws: `ends` and `labels` of the x axis, `lines`,
             `percent`, `log` and `divided`. Of each line: `label`; `colour`, its number;
             `numbers` by fiscal end, None for a gap and "" where the line has no period;
             `readings`, shown under the cursor there; `latest`, shown in the legend.
-        below: the text below the chart.
+        footnote: the text below the chart.
         credit: the source, for a picture of it.
-        hidden: how many lines are not drawn.
-        without: the names of the entries, and of the companies, that have no line.
+        omitted_count: how many lines are not drawn.
+        empty_names: the names of the entries, and of the companies, that have no line.
     """
 
     title: str
     subtitle: str
-    viewed: str
+    scale: str
     drawing: Mapping[str, object]
-    below: str
+    footnote: str
     credit: str
-    hidden: int
-    without: Sequence[str]
+    omitted_count: int
+    empty_names: Sequence[str]
 
 
 def make_charts(
     groups: Sequence[Group], *, is_log: bool, by_metric: bool
 ) -> list[Chart]:
     """Make the charts of the groups that have a value."""
-    lines_of = [list_lines(group) for group in groups]
-    companies = {
-        entry.row.entity_id: entry.company for group in groups for entry in group
-    }
-    colours = Row.colours(
-        [
-            [
-                *(line.colour_key for line in lines),
-                *((entry.row, 0) for entry in find_empty(group, lines)),
-            ]
-            for group, lines in zip(groups, lines_of, strict=True)
-        ],
-        companies,
-    )
+    lines_of_groups = [list_lines(group) for group in groups]
+    companies: dict[str, str] = {}
+    keys_of_groups = []
+    for group, lines in zip(groups, lines_of_groups, strict=True):
+        companies |= {entry.row.entity_id: entry.company for entry in group}
+        keys = [(line.entry.row, line.months) for line in lines]
+        keys += [(entry.row, 0) for entry in find_empty(group, lines)]
+        keys_of_groups.append(keys)
+    colours = Row.colours(keys_of_groups, companies)
     charts = []
-    for group, lines in zip(groups, lines_of, strict=True):
+    for group, lines in zip(groups, lines_of_groups, strict=True):
         if lines:
-            members = {entry.row.entity_id for entry in group}
-            absent = [
-                name
-                for entity_id, name in companies.items()
-                if by_metric and entity_id not in members
-            ]
-            charts.append(_make_chart(group, lines, colours, absent, is_log))
+            absent = dict(companies) if by_metric else {}
+            for entry in group:
+                absent.pop(entry.row.entity_id, None)
+            names = list(absent.values())
+            charts.append(_make_chart(group, lines, colours, names, is_log))
     return charts
 
 
@@ -238,65 +221,62 @@ def _make_chart(
     absent: Sequence[str],
     is_log: bool,
 ) -> Chart:
-    drawn = lines[:MAX_LINES]
-    entries = list(dict.fromkeys(line.entry for line in drawn))
+    omitted_count = max(0, len(lines) - MAX_LINES)
+    empty = find_empty(group, lines)
+    lines = lines[:MAX_LINES]
+    entries = list(dict.fromkeys(line.entry for line in lines))
     # The x axis has the fiscal ends, each with the label of its longest period.
     labels: dict[int, str] = {}
-    periods = {period for line in drawn for period in line.periods}
+    periods = {period for line in lines for period in line.periods}
     for period in sorted(periods, key=lambda period: period.duration_months):
         labels[period.fiscal_end] = period.label
     ends = sorted(labels)
-    empty = find_empty(group, lines)
-    names = _name_entries([*entries, *empty])
+    # Entries are named by what distinguishes them, or by their label.
+    differing = find_differing([*entries, *empty])
+    names = {
+        entry: _join_names(entry, differing) or entry.label
+        for entry in (*entries, *empty)
+    }
+    has_durations = len({line.months for line in lines}) > 1
+    drawn_lines = []
+    for line in lines:
+        label = names[line.entry]
+        if has_durations:
+            months = counted(line.months, "month")
+            label = months if len(entries) == 1 else f"{label} / {months}"
+        words = {
+            "label": label + line.entry.row.scale.suffix,
+            "colour": colours[line.entry.row, line.months],
+        }
+        drawn_lines.append(_draw_line(line, ends, is_log) | words)
     first = entries[0].row
-    title, subtitle = _make_titles(entries)
-    viewed = [f"in {first.unit}" * bool(first.unit), "logarithmic scale" * is_log]
     drawing = {
         "ends": ends,
         "labels": [labels[end] for end in ends],
-        "lines": [
-            _draw_line(line, ends, is_log)
-            | {
-                "label": _name_line(line, drawn, names),
-                "colour": colours[line.colour_key],
-            }
-            for line in drawn
-        ],
+        "lines": drawn_lines,
         "percent": first.percent,
         "log": is_log,
         "divided": first.unit is not None,
     }
-    companies = listed(list(dict.fromkeys(entry.company for entry in entries)), 5)
-    published = _describe_publications(entries)
-    below = f"fiscal periods; {published}"
+    scale = [f"in {first.unit}"] if first.unit else []
+    if is_log:
+        scale.append("logarithmic scale")
+    companies = list(dict.fromkeys(entry.company for entry in entries))
+    publications = _describe_publications(entries)
+    footnote = f"fiscal periods; {publications}"
     if len({entry.row.entity_id for entry in entries}) > 1:
-        below += "; the same fiscal period can be different months"
+        footnote += "; the same fiscal period can be different months"
+    title, subtitle = _make_titles(entries)
     return Chart(
         title,
         subtitle,
-        ", ".join(filter(None, viewed)),
+        ", ".join(scale),
         drawing,
-        below,
-        f"Source: dataset of {companies}, {published}; asyncfin",
-        len(lines) - len(drawn),
+        footnote,
+        f"Source: dataset of {listed(companies, 5)}, {publications}; asyncfin",
+        omitted_count,
         [*(names[entry] for entry in empty), *absent],
     )
-
-
-def _name_entries(entries: Sequence[Entry]) -> dict[Entry, str]:
-    """Name entries by what distinguishes them, or by their label."""
-    differing = find_differing(entries)
-    return {entry: _join_names(entry, differing) or entry.label for entry in entries}
-
-
-def _name_line(line: Line, lines: Sequence[Line], names: Mapping[Entry, str]) -> str:
-    """Name a line by its entry, and by its duration if there are two."""
-    name = names[line.entry]
-    if len({member.months for member in lines}) > 1:
-        months = counted(line.months, "month")
-        is_only_entry = len({member.entry for member in lines}) == 1
-        name = months if is_only_entry else f"{name} / {months}"
-    return name + line.entry.row.scale.suffix
 
 
 def _draw_line(line: Line, ends: Sequence[int], is_log: bool) -> dict[str, object]:

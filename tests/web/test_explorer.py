@@ -134,9 +134,9 @@ async def test_page_is_limited_download_is_not() -> None:
     charts = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
     assert [len(chart["lines"]) for chart in charts] == [12] * 12
     assert len(texts(answer.text)) == 1 + 200
-    assert answer.text.count("4 more lines are not drawn.") == 12
-    assert "1 more chart is not drawn: M12." in answer.text
-    assert "8 more series are not shown." in answer.text
+    assert answer.text.count("4 more lines not drawn.") == 12
+    assert "1 more chart not drawn: M12." in answer.text
+    assert "8 more series not shown." in answer.text
     assert len(download.text.splitlines()) == 1 + 208
 
 
@@ -274,19 +274,6 @@ async def test_own_link_reads_the_catalogue(page: Page) -> None:
     own = await page.http.get(path, headers={"Sec-Fetch-Site": "same-origin"})
     assert 'hx-trigger="load"' in own.text
     assert page.spent == 0
-
-
-async def test_page_opens_on_the_example(page: Page) -> None:
-    """The list of companies is one link away."""
-    example = url(page.entities)
-    app = explorer(page.client, page.entities, example=example)
-    opened = Page(app, page.client, page.entities)
-    first = await opened.http.get("/")
-    assert (first.status_code, first.headers["location"]) == (307, example)
-    assert 'href="/?companies"' in (await opened.http.get(example)).text
-    companies = (await opened.http.get("/?companies")).text
-    assert page.entities[2] in companies
-    assert "demo companies" not in companies  # a host's example is of its companies
 
 
 async def test_company_without_the_series_is_named(page: Page) -> None:
@@ -538,18 +525,27 @@ async def test_mounted_explorer_uses_the_hosts_client(page: Page) -> None:
     clients: list[Client] = []
     app = Starlette(routes=[Mount("/explore", explorer(lambda: clients[0], page.entities))])
     mounted = Page(app, page.client, page.entities)
+    clients.append(page.client)
     html = (await mounted.http.get("/explore/")).text
     assert f'href="/explore/company/{quote(page.entities[0])}"' in html
     assert (await mounted.http.get("/explore/static/explorer.js")).status_code == 200
-    clients.append(page.client)
     tree = await mounted.http.post(f"/explore/company/{page.entities[0]}/series", headers=OWN, content=b"")
     assert tree.status_code == 200
 
 
-async def test_names_can_be_given(page: Page) -> None:
-    """A mapping of ids to names shows names before anything is read."""
+async def test_start_page_names_companies(page: Page) -> None:
+    """By a mapping, or by a cached catalogue; a note tells how names come if there are neither."""
+    note = "is listed by its id until its catalogue has been read"
     named = Page(explorer(page.client, dict.fromkeys(page.entities, "A name")), page.client, page.entities)
-    assert (await named.http.get("/")).text.count(">A name<") == 3
+    start = (await named.http.get("/")).text
+    assert (start.count(">A name<"), note in start) == (3, False)
+    async with caching(max_age=3600) as cached:
+        assert note in (await cached.http.get("/")).text
+        for entity_id in cached.entities:
+            await cached.client.catalogue(entity_id)
+        spent = cached.spent
+        start = (await cached.http.get("/")).text
+        assert (">NVIDIA<" in start, note in start, cached.spent) == (True, False, spent)
 
 
 async def test_names_follow_the_catalogues(page: Page) -> None:
@@ -588,7 +584,7 @@ async def test_latest_of_many_periods_are_shown() -> None:
     (head, row) = texts(answer.text)
     assert head[1:] == [period.label for period in panel.periods[-120:]]
     assert row[1:] == [value.text if value else "" for value in panel.one().values[-120:]]
-    assert "10 earlier periods are not shown." in answer.text
+    assert "10 earlier periods not shown." in answer.text
 
 
 @pytest.mark.parametrize("fragment", ["series", "cost", "answer"])

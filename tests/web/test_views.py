@@ -126,7 +126,7 @@ async def test_company_has_one_colour(first: Any, of_cost: list[int]) -> None:
     sales, cost = charts_of(panels, None, is_log=False, by_metric=True)
     colours = [[line["colour"] for line in lines_of(chart)] for chart in (sales, cost)]
     assert colours == [[1, 2], of_cost]
-    assert sales.without
+    assert sales.empty_names
 
 
 async def test_log_scale_leaves_out_losses() -> None:
@@ -139,7 +139,7 @@ async def test_log_scale_leaves_out_losses() -> None:
     assert line["numbers"] == [None, 5, None]
     assert line["readings"][0] == "FY2023: not above zero"
     assert line["latest"] == "FY2025: not above zero"
-    assert chart.viewed == "logarithmic scale"
+    assert chart.scale == "logarithmic scale"
 
 
 async def test_lines_are_named_by_differences() -> None:

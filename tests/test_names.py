@@ -29,7 +29,7 @@ VAGUE_NAMES: dict[str, int] = {
     "conformance": 3,
     "extraction": 47,
     "ground": 59,
-    "mcp": 11,
+    "mcp": 2,
     "model": 3,
     "plan": 2,
     "read": 1,

@@ -132,17 +132,17 @@ def make_result(
     advice: str = "",
     *,
     rows_as: str = "",
-    **structured: Any,
+    **facts: Any,
 ) -> CallToolResult:
     """Make a result of a head, and of as many whole rows and notes as it holds.
 
     Args:
         advice: how to request what is omitted.
         rows_as: the name of the rows in the structured content.
-        structured: the structured content without rows and notes.
+        facts: the structured content without rows and notes.
     """
     room = MAX_CHARACTERS - _RESERVED
-    room -= max(sum(len(line) + 1 for line in head), len(_to_json(structured)))
+    room -= max(sum(len(line) + 1 for line in head), len(_to_json(facts)))
     notes = [shorten(printable(note), _MAX_NOTE) for note in notes]
     # Notes have half of the room at most: the other half is for rows.
     sizes = [len(_to_json(note)) + 2 for note in notes]
@@ -152,18 +152,19 @@ def make_result(
     if count < len(notes):
         note_count = counted(len(notes) - count, "more note")
         lines.append(f"at least {note_count}: name fewer companies or series")
-    shown = rows[: _count_fitting([row.size for row in rows], room)]
-    if len(shown) < len(rows):
-        omission = f"{len(rows) - len(shown):,} of {len(rows):,} lines"
+    row_count = len(rows)
+    rows = rows[: _count_fitting([row.size for row in rows], room)]
+    if len(rows) < row_count:
+        omission = f"{row_count - len(rows):,} of {row_count:,} lines"
         lines.insert(0, f"[{omission} are omitted: {advice}]")
     if rows_as:
-        structured[rows_as] = [row.fields for row in shown]
-    row_lines = [line for row in shown for line in row.lines]
+        facts[rows_as] = [row.fields for row in rows]
+    row_lines = [line for row in rows for line in row.lines]
     text = "\n".join([*head, *row_lines, *lines])
     return CallToolResult(
         # The last cut is for a head that is too long by itself.
         content=[TextContent(text=text[:MAX_CHARACTERS])],
-        structured_content={**structured, "notes": lines},
+        structured_content={**facts, "notes": lines},
     )
 
 

@@ -20,8 +20,6 @@ from asyncfin import (
     Catalogue,
     Client,
     FiscalRange,
-    Panel,
-    Plan,
     Select,
     Trailing,
     checks,
@@ -73,6 +71,7 @@ _MATCHES_BY = {
     Rank.MEANING: "has the same meaning",
     Rank.DESCRIPTION: "has it in its description",
 }
+_VERSIONS: dict[bool, ValueVersion] = {False: "original", True: "latest_restated"}
 _READ_ONLY = ToolAnnotations(
     read_only_hint=True,
     destructive_hint=False,
@@ -304,9 +303,9 @@ class _Tools:
         """
 
         async def plan(call: _Call) -> CallToolResult:
-            arguments = entities, series, periods, restated
-            _, plans, notes = await self._plan(call, *arguments)
-            requests = sum(plan.requests for plan in plans if plan)
+            version = _VERSIONS[restated]
+            parts, notes = await self._plan(call, entities, series, periods, version)
+            requests = sum(part.requests for part in parts)
             if requests > call.limit:
                 limit = counted(call.limit, "request")
                 notes.insert(0, f"query would be rejected: a call may send {limit}")
@@ -335,18 +334,23 @@ class _Tools:
         """
 
         async def read(call: _Call) -> CallToolResult:
-            arguments = entities, series, periods, restated
-            parts, plans, notes = await self._plan(call, *arguments)
-            parts = await self._read_panels(call, parts, plans, notes)
-            rows = await asyncio.to_thread(_make_values, parts, notes)
-            companies = [
-                {
-                    "id": part.catalogue.entity_id,
-                    "name": shorten_middle(part.catalogue.name, MAX_NAME),
-                    "dataset_id": part.catalogue.dataset_id,
-                }
-                for part in parts
-            ]
+            version = _VERSIONS[restated]
+            parts, notes = await self._plan(call, entities, series, periods, version)
+            parts = await self._read_panels(call, parts, notes)
+
+            def make_values() -> list[Row]:
+                notes.extend(note_differences(parts))
+                company_notes = (note for part in parts for note in make_notes(part))
+                # Only slightly more than are shown: thousands of rows take seconds.
+                notes.extend(islice(company_notes, MAX_NOTES + 1))
+                return [row for part in parts for row in make_rows(part)]
+
+            rows = await asyncio.to_thread(make_values)
+            companies = []
+            for part in parts:
+                name = shorten_middle(part.catalogue.name, MAX_NAME)
+                head = {"id": part.catalogue.entity_id, "name": name}
+                companies.append({**head, "dataset_id": part.catalogue.dataset_id})
             words = "as last restated" if restated else "as first reported"
             return make_result(
                 [f"values {words}; {counted(call.spent, 'request')} spent"],
@@ -355,7 +359,7 @@ class _Tools:
                 "name fewer companies, series or periods",
                 rows_as="rows",
                 requests=call.spent,
-                value_version=_version_of(restated),
+                value_version=version,
                 companies=companies,
             )
 
@@ -413,9 +417,9 @@ class _Tools:
         entities: list[str] | str,
         series: list[str] | str,
         periods: list[str | int] | str | int,
-        restated: bool,
-    ) -> tuple[list[Part], list[Plan | None], list[str]]:
-        """Plan a query: a part and a plan for each company, and notes.
+        version: ValueVersion,
+    ) -> tuple[list[Part], list[str]]:
+        """Plan a query: a part for each company, and notes.
 
         There is no plan for a company that has none of the series.
 
@@ -428,32 +432,27 @@ class _Tools:
         catalogues, notes = await self._read_catalogues(call, entities)
         # A name that no company has is compared with all of theirs.
         items, more_notes = await asyncio.to_thread(find_items, texts, catalogues)
-        selection, named = find_periods(_to_list(periods), catalogues)
+        selection, named_periods = find_periods(_to_list(periods), catalogues)
         # All periods cost no more requests, so a note can tell where values are.
         span = selection if isinstance(selection, Trailing) else FiscalRange()
-        parts, plans = [], []
+        parts = []
         names = entity_names(catalogues)
         for catalogue in catalogues:
-            name = f"company {quote(names[catalogue.entity_id])}"
-            parts.append(Part(catalogue, name, None, items, selection, named))
-            matching = find_series(catalogue, items)
-            plans.append(
-                await self._client.plan(
-                    catalogue,
-                    Select.of(matching),
-                    span,
-                    value_version=_version_of(restated),
+            plan = None
+            if matching := find_series(catalogue, items):
+                select = Select.of(matching)
+                plan = await self._client.plan(
+                    catalogue, select, span, value_version=version
                 )
-                if matching
-                else None
-            )
-        return parts, plans, [*notes, *more_notes]
+            name = f"company {quote(names[catalogue.entity_id])}"
+            part = Part(catalogue, name, plan, items, selection, named_periods)
+            parts.append(part)
+        return parts, [*notes, *more_notes]
 
     async def _read_panels(
         self,
         call: _Call,
         parts: Sequence[Part],
-        plans: Sequence[Plan | None],
         notes: list[str],
     ) -> list[Part]:
         """Read the values of the companies; note those that cannot be read.
@@ -462,7 +461,7 @@ class _Tools:
             SelectionError: that would spend more requests than the call may send.
             AsyncfinError: no company could be read.
         """
-        request_count = sum(plan.requests for plan in plans if plan)
+        request_count = sum(part.requests for part in parts)
         if request_count > call.limit - call.spent:
             problem = (
                 f"this would spend {counted(request_count, 'request')}; a call may "
@@ -472,25 +471,28 @@ class _Tools:
                 problem += ", or call again: the catalogues are cached"
             raise SelectionError(problem)
 
-        async def read(plan: Plan | None) -> Panel | AsyncfinError | None:
+        async def read(part: Part) -> Part | AsyncfinError:
+            if part.plan is None:
+                return part
             try:
-                return None if plan is None else await self._client.run(plan)
+                return evolve(part, panel=await self._client.run(part.plan))
             except AsyncfinError as error:
                 return error
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(read(plan)) for plan in plans]
+            tasks = [group.create_task(read(part)) for part in parts]
         await call.report()
-        results = [task.result() for task in tasks]
-        errors = [result for result in results if isinstance(result, AsyncfinError)]
-        if len(errors) == len(results):
-            raise errors[0]
         read_parts = []
-        for part, result in zip(parts, results, strict=True):
-            if isinstance(result, AsyncfinError):
-                notes.append(_note_failure(part.name, result))
+        errors = []
+        for part, task in zip(parts, tasks, strict=True):
+            result = task.result()
+            if isinstance(result, Part):
+                read_parts.append(result)
             else:
-                read_parts.append(evolve(part, panel=result))
+                errors.append(result)
+                notes.append(_note_failure(part.name, result))
+        if not read_parts:
+            raise errors[0]
         return read_parts
 
     def _name(self, entity_id: str) -> str:
@@ -525,25 +527,12 @@ class _Tools:
         return list(dict.fromkeys(entity_ids))
 
 
-def _make_values(parts: Sequence[Part], notes: list[str]) -> list[Row]:
-    """Make the rows of companies, and add notes about them."""
-    notes += note_differences(parts)
-    company_notes = (note for part in parts for note in make_notes(part))
-    # Only slightly more notes than are shown: for thousands of rows it takes seconds.
-    notes += islice(company_notes, MAX_NOTES + 1)
-    return [row for part in parts for row in make_rows(part)]
-
-
 def _note_failure(company: str, error: AsyncfinError) -> str:
     return f"{company} could not be read: {type(error).__name__}: {error}"
 
 
 def _to_list(texts: list[Any] | str | int) -> list[Any]:
     return list(dict.fromkeys(texts if isinstance(texts, list) else [texts]))
-
-
-def _version_of(restated: bool) -> ValueVersion:
-    return "latest_restated" if restated else "original"
 
 
 def _make_match(

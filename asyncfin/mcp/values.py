@@ -17,6 +17,7 @@ from asyncfin import (
     FiscalRange,
     Panel,
     Period,
+    Plan,
     Select,
     Trailing,
     format_path,
@@ -128,8 +129,8 @@ def find_periods(
     selection = _find_selection(labels, catalogues[0])
     if isinstance(selection, Trailing):
         return selection, ()
-    named = selection.periods if isinstance(selection, Exact) else ()
-    return selection.resolve(catalogues), named
+    named_periods = selection.periods if isinstance(selection, Exact) else ()
+    return selection.resolve(catalogues), named_periods
 
 
 def _find_selection(labels: list[str], catalogue: Catalogue) -> PeriodSelection:
@@ -164,19 +165,25 @@ class Part:
 
     Attributes:
         name: what notes call the company.
-        panel: the values over all periods, or a trailing window; None if the company
+        plan: the plan for all periods, or a trailing window, or None if the company
             has none of the series.
         items: the metrics and paths of the query.
         selection: the periods of the query.
-        named: those that it names by labels.
+        named_periods: those that it names by labels.
+        panel: the values, once they were read.
     """
 
     catalogue: Catalogue
     name: str
-    panel: Panel | None
+    plan: Plan | None
     items: Sequence[Item]
     selection: Exact | Trailing
-    named: tuple[Period, ...]
+    named_periods: tuple[Period, ...]
+    panel: Panel | None = None
+
+    @property
+    def requests(self) -> int:
+        return 0 if self.plan is None else self.plan.requests
 
     @property
     def periods(self) -> tuple[Period, ...]:
@@ -266,18 +273,23 @@ def make_notes(part: Part) -> Iterator[str]:
         span = spanned(part.catalogue.periods) or "none"
         yield f"{part.name} has none of these periods; it has {span}"
         return
-    if absent := sorted(set(part.named).difference(periods)):
+    if absent := sorted(set(part.named_periods).difference(periods)):
         yield f"{part.name} does not have the periods {_join_labels(absent)}"
-    shown = panel.during(set(periods).intersection(panel.periods))
-    yield from (f"{part.name}: {note}" for note in shown.notes)
+    cut_panel = panel.during(set(periods).intersection(panel.periods))
+    yield from (f"{part.name}: {note}" for note in cut_panel.notes)
     for item, series, group in part.lines():
         name = f"{part.name}: {name_item(item)}" + (f" [{group}]" if group else "")
         if series is None:
             yield f"{name}: {MISSING}"
         elif series.series_id in panel:
-            yield from _note_empty_cells(part, panel, name, series, shown.gaps)
-            if restated := _find_restated(panel, series.series_id, periods):
-                yield f"{name} is restated in {_join_labels(restated)}"
+            yield from _note_empty_cells(part, panel, name, series, cut_panel.gaps)
+            restated_periods = [
+                period
+                for period, value in panel[series.series_id].observations()
+                if period in periods and value.value_version == "latest_restated"
+            ]
+            if restated_periods:
+                yield f"{name} is restated in {_join_labels(restated_periods)}"
 
 
 def _note_empty_cells(
@@ -298,17 +310,6 @@ def _note_empty_cells(
         yield f"{name} is empty in {_join_labels(periods)}: {reason}"
     if periods_by_reason and values.keys().isdisjoint(part.periods):
         yield f"{name} has values in: {spanned(list(values)) or 'no period'}"
-
-
-def _find_restated(
-    panel: Panel, series_id: str, periods: Sequence[Period]
-) -> list[Period]:
-    """The periods of a query for restated values whose values are labelled so."""
-    return [
-        period
-        for period, value in panel[series_id].observations()
-        if period in periods and value.value_version == "latest_restated"
-    ]
 
 
 def note_differences(parts: Sequence[Part]) -> Iterator[str]:

@@ -268,7 +268,8 @@ class Read:
             if self.max_age and self.age(record.sent_at) <= self.max_age:
                 return Standing.REJECTED
             return Standing.UNCONFIRMED
-        if self.publications.sender.tokens.refused:
+        token = self.publications.sender.tokens.held
+        if token is not None and token.rejection is not None:
             return Standing.UNCONFIRMED
         if is_confirmed or self.is_pinned:
             return Standing.CURRENT

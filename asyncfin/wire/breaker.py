@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
-from copy import copy
 from datetime import datetime
 from math import inf
 
@@ -28,7 +27,7 @@ from asyncfin.errors import (
 from asyncfin.events import OutageBegan, OutageEnded, next_serial
 from asyncfin.wire.observers import Announcer
 from asyncfin.wire.protocol import Request
-from asyncfin.wire.retry import LASTING_STATUSES, growing_wait
+from asyncfin.wire.retry import LASTING_STATUSES, copy_unsent, growing_wait
 
 _FAILURES = 8
 # Seconds after which a request that is given up without a byte counts as a failure.
@@ -184,14 +183,9 @@ class Breaker:
         first one.
         """
         assert self._row is not None
-        error = copy(self._row.error)
+        error = copy_unsent(self._row.error)
         error.operation, error.entity_id = request.operation, request.entity_id
-        error.at, error.attempts = self._row.since, 0
-        error.__dict__.pop("__notes__", None)
-        if isinstance(error, ServiceError):
-            error.answered = error.has_error_object = False
-        elif isinstance(error, TransportError):
-            error.sent = False
+        error.at = self._row.since
         return error
 
     def send(self, holder: Hashable, request: Request) -> Sent:

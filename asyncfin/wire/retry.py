@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from copy import copy
+from typing import TypeVar
 
 from attrs import field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import (
+    AsyncfinError,
     MalformedAnswerError,
     RateLimitedError,
     ServerFailureError,
@@ -15,6 +18,7 @@ from asyncfin.errors import (
     TransportError,
 )
 
+E = TypeVar("E", bound=AsyncfinError)
 # Not Implemented, and HTTP Version Not Supported: a retry does not change them.
 LASTING_STATUSES = (501, 505)
 # Seconds until what was rejected, or fails, is tried again; the last one repeats.
@@ -24,6 +28,18 @@ GROWING_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 def growing_wait(count: int) -> float:
     """Return the seconds to wait after so many tries without success."""
     return GROWING_WAITS[min(count, len(GROWING_WAITS) - 1)]
+
+
+def copy_unsent(error: E) -> E:
+    """Return the error for a request that is not sent because an earlier one failed."""
+    error = copy(error)
+    error.attempts = 0
+    error.__dict__.pop("__notes__", None)
+    if isinstance(error, ServiceError):
+        error.answered = error.has_error_object = False
+    elif isinstance(error, TransportError):
+        error.sent = False
+    return error
 
 
 @frozen(kw_only=True)

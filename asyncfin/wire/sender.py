@@ -371,11 +371,14 @@ class _Sending:
                     self._sent_at = await sender.bucket.acquire(
                         lane=sender.lane, counts=request.counts
                     )
-                    token = None
-                    if breaker.allows(self) and not sender.transport.is_closed:
-                        # It can have been rejected meanwhile.
-                        token = sender.tokens.take(self._time())
-                    if token is not None:
+                    token = sender.tokens.held
+                    assert token is not None
+                    # It can have been rejected meanwhile.
+                    if (
+                        breaker.allows(self)
+                        and not sender.transport.is_closed
+                        and token.claim(self._time())
+                    ):
                         return await self._exchange(token, wait)
                     await self._give_back()
             if sender.transport.is_closed:
@@ -389,20 +392,18 @@ class _Sending:
         was rejected.
         """
         tokens = self._sender.tokens
-        if tokens.held is not None and tokens.not_sent(self._time()) is None:
+        if tokens.held is not None and tokens.held.rejection is None:
             return
         wait.reason = "token"
         waits = tokens.renewable and self._is_bulk
-        token = tokens.held
         while True:
-            await tokens.current(other_than=token)
-            if (error := tokens.not_sent(self._time())) is None:
+            token = await tokens.current()
+            if (error := token.not_sent(self._time())) is None:
                 return
             if not waits or self._elapsed >= self._sender.retry.max_elapsed:
                 raise (
                     self.error if isinstance(self.error, AuthenticationError) else error
                 )
-            token = tokens.held
             await asyncio.sleep(_TOKEN_WAIT)
             self._elapsed += _TOKEN_WAIT
 
@@ -433,7 +434,7 @@ class _Sending:
                 # token.
                 response = sender.tokens.redact(outcome)
                 failure = error_of(request, response)
-                sender.tokens.record(token, failure, self._sent_at, self._time())
+                token.record(failure, self._sent_at, self._time())
             else:
                 failure = outcome  # whose traceback begins here
             error = failure

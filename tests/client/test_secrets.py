@@ -147,7 +147,7 @@ async def test_former_tokens_are_hidden_too(caplog: pytest.LogCaptureFixture) ->
         await sender.send(READ)
         now = asyncio.get_running_loop().time()
         rejection = AuthenticationError(status=401)
-        sender.tokens.record(await sender.tokens.current(), rejection, now, now)
+        (await sender.tokens.current()).record(rejection, now, now)
         with pytest.raises(AuthenticationError) as caught:
             await sender.send(READ)
     assert caught.value.message == "(secret) (secret) (secret) (secret)"

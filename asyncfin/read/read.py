@@ -48,7 +48,7 @@ from asyncfin.table.panel import Panel
 from asyncfin.tasks import TIME_IS_UP, running_loop
 from asyncfin.wire.pages import read_catalogue
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
-from asyncfin.wire.sender import Patience
+from asyncfin.wire.sender import Start
 
 T = TypeVar("T")
 
@@ -210,12 +210,10 @@ class Read:
     def _count(self) -> None:
         self.requests += 1
 
-    async def send(
-        self, request: Request, *, patience: Patience | None = None
-    ) -> Response:
+    async def send(self, request: Request, *, start: Start | None = None) -> Response:
         """Send a request, and record it if the service rejects the entity.
 
-        `patience` is that of `Sender.send`.
+        `start` is that of `Sender.send`.
         """
         sender = self.publications.sender
         token_digest = sender.tokens.digest
@@ -223,7 +221,7 @@ class Read:
             return await sender.send(
                 request,
                 on_attempt=self._count,
-                patience=patience,
+                start=start,
             )
         except (NotFoundError, PermissionDeniedError) as rejection:
             # Without an error object it is of something in front of the service, and
@@ -308,9 +306,11 @@ class Read:
         `fresh`, and after a restart, no cache on the way may respond.
         """
 
-        async def request_metadata(patience: Patience | None = None) -> Dataset:
+        async def request_metadata(
+            start: Start | None = None,
+        ) -> Dataset:
             request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
-            response = await self.send(request, patience=patience)
+            response = await self.send(request, start=start)
             dataset = read_dataset(request, response)
             self.record_confirmation(dataset.dataset_id, response.sent_at)
             await self.observe(dataset.dataset_id, response.sent_at)

@@ -39,7 +39,7 @@ from asyncfin.events import (
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import TIME_IS_UP, cancel_and_wait, finish, running_loop
-from asyncfin.wire.breaker import PATIENCE, Breaker, Sent, has_responded
+from asyncfin.wire.breaker import PATIENCE, Breaker, Sending, has_responded
 from asyncfin.wire.connection import HeaderValue
 from asyncfin.wire.observers import Announcer, Wait
 from asyncfin.wire.protocol import (
@@ -53,11 +53,13 @@ from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.transport import CLOSED, Transport
 
 T = TypeVar("T")
+# Done at the first attempt of a request.
+Start: TypeAlias = asyncio.Future[Sending]
 # What an attempt can end in; the last one if the response is not JSON, or cannot be
 # read at all.
 RequestError: TypeAlias = ServiceError | TransportError | MalformedAnswerError
 _REQUEST_ERRORS = (ServiceError, TransportError, MalformedAnswerError)
-# Seconds that a caller with `Patience` waits for one of the client's slots, if all are
+# Seconds that a caller of `soon` waits for one of the client's slots, if all are
 # in use.
 _SLOT_PATIENCE = 0.9
 # Seconds after which the token callable is called again while only a rejected token is
@@ -123,9 +125,11 @@ class Sender:
         }
         total = sum(by_operation.values(), Counts())
         loop_state = self._shared
-        outage_since = None if loop_state is None else loop_state.breaker.open_since
+        outage = None if loop_state is None else loop_state.breaker.outage
         return Stats(
-            *astuple(total), by_operation=by_operation, outage_since=outage_since
+            *astuple(total),
+            by_operation=by_operation,
+            outage_since=None if outage is None else outage.since,
         )
 
     async def send(
@@ -133,14 +137,15 @@ class Sender:
         request: Request,
         *,
         on_attempt: Callable[[], None] = lambda: None,
-        patience: Patience | None = None,
+        start: Start | None = None,
     ) -> Response:
         """Return the 2xx response to a request.
 
         Args:
             request: what is sent.
             on_attempt: called at each attempt.
-            patience: of the caller, if it is limited (`soon`).
+            start: done at the first attempt, if the caller's patience is limited from
+                then on (`soon`).
 
         Raises:
             ServiceError, TransportError, MalformedAnswerError: it is not retryable, or
@@ -149,7 +154,7 @@ class Sender:
                 another event loop, which is not closed.
         """
         scopes = (await self.transport.open()).scopes
-        sending = _Sending(self, self._share(), request, on_attempt, patience)
+        sending = _Sending(self, self._share(), request, on_attempt, start)
         # A timeout without an end, which closing moves to now.
         scope = asyncio.timeout(None)
         scopes.add(scope)
@@ -165,28 +170,32 @@ class Sender:
             sending.error = None  # its frames contain `sending`
         raise RuntimeError(CLOSED)
 
-    async def soon(self, call: Callable[[Patience], Coroutine[Any, Any, T]]) -> T:
+    async def soon(self, call: Callable[[Start], Coroutine[Any, Any, T]]) -> T:
         """Return the result of a call that sends one request, if it has one within two
-        seconds of that.
+        seconds of that, retries included.
 
         Otherwise raise RequestTimeoutError. The request may go on in a task of the
         client, with the full `Timeouts`: so a slow service's response still reaches the
         call.
+
+        Args:
+            call: accepts the `start` of `send`.
         """
-        loop_state, limit = self._share(), asyncio.timeout(None)
-        patience = Patience(limit)
+        loop_state = self._share()
+        start: Start = loop_state.loop.create_future()
+        # While all slots are in use, another request may wait for a silent service.
+        patience = _SLOT_PATIENCE if loop_state.slots.locked() else None
+        task = loop_state.run(call(start))
+        reason = None  # the caller has left
         try:
-            async with limit:
-                if loop_state.slots.locked():  # until another request has its response
-                    patience.begin(_SLOT_PATIENCE)
-                task = loop_state.run(call(patience))
-                await asyncio.wait([task])
-        except TimeoutError:
-            pass
+            either: list[asyncio.Future[Any]] = [task, start]
+            await asyncio.wait(either, timeout=patience, return_when="FIRST_COMPLETED")
+            if start.done():
+                await asyncio.wait([task], timeout=PATIENCE)
+            reason = TIME_IS_UP
         finally:
-            has_left = limit.expired() and not task.done()
-            if not (has_left and self._leave(task, patience.last_attempt)):
-                await cancel_and_wait([task], TIME_IS_UP if has_left else None)
+            if not (reason and start.done() and self._leave(task, start.result())):
+                await cancel_and_wait([task], reason)
         if task.done() and not task.cancelled():
             return task.result()
         raise RequestTimeoutError(
@@ -194,12 +203,12 @@ class Sender:
             at=self.transport.clock(),
         )
 
-    def _leave(self, task: asyncio.Task[Any], attempt: Sent | None) -> bool:
+    def _leave(self, task: asyncio.Task[Any], sending: Sending) -> bool:
         """Let a task go on without its caller, or return False if it must end."""
         loop_state = self._share()
-        if attempt is None or attempt.has_ended:
+        if task.done() or not sending.is_under_way:
             return False
-        loop_state.breaker.give_up(attempt)
+        loop_state.breaker.give_up(sending)
         # At most half of the slots, so that the others wait for no silent service.
         if len(loop_state.detached_tasks) >= self.transport.max_in_flight // 2:
             return False
@@ -231,22 +240,8 @@ class _Shared(msgspec.Struct, eq=False):
             task.exception()  # else it is logged
 
 
-class Patience(msgspec.Struct, eq=False):
-    """The patience of a caller: two seconds from the sending of its request, retries
-    included.
-    """
-
-    limit: asyncio.Timeout
-    last_attempt: Sent | None = None  # the last attempt
-
-    def begin(self, seconds: float) -> None:
-        """End after so many seconds."""
-        if not self.limit.expired():
-            self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
-
-
-class _Sending:
-    """One request on its way. It is the `Origin` of its errors, hence `at` and
+class _Sending(Sending):
+    """A request on its way. It is the `Origin` of its errors, hence `at` and
     `request_id`.
     """
 
@@ -258,30 +253,27 @@ class _Sending:
         loop_state: _Shared,
         request: Request,
         on_attempt: Callable[[], None],
-        patience: Patience | None,
+        start: Start | None,
     ) -> None:
+        super().__init__(request)
         self._sender = sender
         self._shared = loop_state
         self._breaker = loop_state.breaker
-        self._request = request
         self._on_attempt = on_attempt
-        self._patience = patience
+        self._start = start
         self._time = loop_state.loop.time
         self._is_bulk = sender.lane == "bulk"
         # Whether it waits for the place before its first attempt too.
-        self._began_closed = not loop_state.breaker.is_open and patience is None
+        self._began_closed = self._breaker.outage is None and start is None
         self.attempts = 0  # how often it was sent
         # The attempts that count for `Retry.attempts`: neither those while the breaker
         # was open, nor those that were made again with another token after a 401.
         self._counted = 0
         self._has_renewed = False
         self._elapsed = 0.0  # what `Retry.max_elapsed` bounds, in seconds
-        self._sent_at = 0.0  # the loop time of the last attempt's grant
         # Seconds between the last attempt and the next, or None if its Retry-After is
         # too long.
         self._retry_wait: float | None = None
-        # The first fields of all events of an attempt, or None if nobody observes it.
-        self._identity: tuple[str, str | None, int, int] | None = None
         self.error: RequestError | None = None  # what the last attempt ended in
 
     @property
@@ -293,13 +285,16 @@ class _Sending:
         """Return the 2xx response, of the first attempt that has one."""
         breaker = self._breaker
         while True:
-            if breaker.is_open:
+            if breaker.outage is not None:
                 await self._wait_for_place()
             try:
-                if breaker.is_open:
-                    response = await self._probe()
-                else:
+                if breaker.outage is None:
                     response = await self._attempt()
+                else:
+                    # It belongs to the client, and goes on if the caller leaves.
+                    task = self._shared.run(self._attempt())
+                    await asyncio.wait([task])
+                    response = task.result()
             except (AllowanceExhaustedError, BucketUnavailableError) as rejection:
                 # The cause is what the last attempt failed with.
                 raise rejection from self.error
@@ -325,8 +320,8 @@ class _Sending:
         elif self._began_closed:
             until += sender.retry.max_elapsed - self._elapsed
         try:
-            with Wait(self._request, sender.announce, "outage", lambda: breaker.due):
-                has_place = await breaker.wait(self, self._request, until)
+            with Wait(self.request, sender.announce, "outage", lambda: breaker.due):
+                has_place = await breaker.wait(self, until)
         except BaseException:  # a cancellation, or an observer has raised
             breaker.leave(self)
             raise
@@ -336,15 +331,7 @@ class _Sending:
             return
         if self.error is not None and not self._is_bulk:
             raise self.error
-        raise breaker.not_sent(self._request) from self.error
-
-    async def _probe(self) -> Response | None:
-        """Make an attempt that belongs to the client: it goes on if the caller
-        leaves.
-        """
-        task = self._shared.run(self._attempt())
-        await asyncio.wait([task])
-        return task.result()
+        raise breaker.not_sent(self.request) from self.error
 
     async def _attempt(self) -> Response | None:
         """Send the request once, and return its 2xx response or raise an error.
@@ -352,7 +339,7 @@ class _Sending:
         None if it was not sent, because the breaker has opened, or the token was
         rejected meanwhile.
         """
-        sender, request, breaker = self._sender, self._request, self._breaker
+        sender, request, breaker = self._sender, self.request, self._breaker
         try:
             with (
                 error_context(request.operation, request.entity_id, self),
@@ -368,7 +355,7 @@ class _Sending:
                     # The grant is last, so that a granted request is sent at once: the
                     # pace is that of the requests, not only of the grants.
                     wait.reason = "bucket"
-                    self._sent_at = await sender.bucket.acquire(
+                    self.sent_at = await sender.bucket.acquire(
                         lane=sender.lane, counts=request.counts
                     )
                     token = sender.tokens.held
@@ -410,41 +397,48 @@ class _Sending:
     async def _give_back(self) -> None:
         # A grant that does not count stays used: giving it back would take one off the
         # day's spending.
-        if self._request.counts:
+        if self.request.counts:
             await self._sender.bucket.give_back()
 
     async def _exchange(self, token: Secret, wait: Wait) -> Response:
         """Send the request with a token, and return its 2xx response or raise an
         error.
         """
-        sender, request = self._sender, self._request
-        attempt: Sent | None = None
+        sender, request, announce = self._sender, self.request, self._sender.announce
+        identity: tuple[str, str | None, int, int] | None = None
         response: Response | None = None
         failure: RequestError | None = None
         error: BaseException | None = None
         try:
-            self._begin(wait)
-            attempt = self._send()
+            wait.end()
+            self._on_attempt()
+            # Whoever observes its start, observes its end.
+            if announce.is_heard():
+                serial, attempt = next_serial(), self.attempts + 1
+                identity = request.operation, request.entity_id, serial, attempt
+                url = sender.transport.url(request)
+                announce(RequestStarted(*identity, request.method, url))
+            self._count()
             # The method itself: the transport calls it as it writes the headers.
             headers: dict[str, HeaderValue] = dict(request.headers)
             headers["Authorization"] = token.bearer
-            outcome = await sender.transport.send(request, headers, attempt)
+            outcome = await sender.transport.send(request, headers, self)
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed
                 # token.
                 response = sender.tokens.redact(outcome)
                 failure = error_of(request, response)
-                token.record(failure, self._sent_at, self._time())
+                token.record(failure, self.sent_at, self._time())
             else:
                 failure = outcome  # whose traceback begins here
             error = failure
         except BaseException as cause:
             error = cause  # what has started must be seen to end
-            if attempt is None:  # an observer has raised
+            if not self.is_under_way:  # an observer has raised
                 await self._give_back()
             raise
         finally:
-            self._end(attempt, response, error)
+            self._end(identity, response, error)
         if failure is not None:
             self.error = failure
             await self._report_failure(failure, response)
@@ -452,71 +446,47 @@ class _Sending:
         assert response is not None
         return response
 
-    def _begin(self, wait: Wait) -> None:
-        """Announce an attempt."""
-        sender, request = self._sender, self._request
-        wait.end()
-        self._on_attempt()
-        # Whoever observes its start, observes its end.
-        self._identity = None
-        if sender.announce.is_heard():
-            self._identity = (
-                request.operation,
-                request.entity_id,
-                next_serial(),
-                self.attempts + 1,
-            )
-            url = sender.transport.url(request)
-            sender.announce(RequestStarted(*self._identity, request.method, url))
-
-    def _send(self) -> Sent:
+    def _count(self) -> None:
         """Count an attempt, which is sent now."""
-        count = self._sender.announce.counts[self._request.operation]
-        count.requests += 1
-        count.retries += self.attempts > 0
+        counts = self._sender.announce.counts[self.request.operation]
+        counts.requests += 1
+        counts.retries += self.attempts > 0
         self.attempts += 1
-        self._counted += not self._breaker.is_open
-        attempt = self._breaker.send(self, self._request)
-        if self._patience is not None:
-            if self._patience.last_attempt is None:
-                self._patience.begin(PATIENCE)
-            self._patience.last_attempt = attempt
-        return attempt
+        self._counted += self._breaker.outage is None
+        self._breaker.send(self)
+        if self._start is not None and not self._start.done():
+            self._start.set_result(self)
 
     def _end(
         self,
-        attempt: Sent | None,
+        identity: tuple[str, str | None, int, int] | None,
         response: Response | None,
         error: BaseException | None,
     ) -> None:
-        """Record how an attempt has ended, and announce it."""
-        sender, operation = self._sender, self._request.operation
-        seconds = self._time() - self._sent_at
-        if attempt is not None:
-            attempt.has_ended = True
+        """Record how an attempt has ended, and announce it if its start was."""
+        seconds = self._time() - self.sent_at
+        if self.is_under_way:
+            self.is_under_way = False
             self._elapsed += seconds
             if isinstance(error, _REQUEST_ERRORS) or error is None:
-                self._breaker.record(attempt, error)
+                self._breaker.record(self, error)
             elif isinstance(error, asyncio.CancelledError):
-                self._breaker.give_up(attempt)
-        status, byte_count, request_id, failure = None, 0, None, None
+                self._breaker.give_up(self)
+        status, byte_count, failure = None, 0, None
         if response is not None:
             status, byte_count = response.status, len(response.body)
-            counts = sender.announce.counts[operation]
+            counts = self._sender.announce.counts[self.request.operation]
             counts.refused += status == 429
             counts.received += byte_count
-        if self._identity is None:
+        if identity is None:
             return
-        if isinstance(error, ServiceError):
-            request_id = error.request_id
         if response is None or isinstance(error, TruncatedAnswerError):
             status, failure = None, type(error).__name__
             if isinstance(error, asyncio.CancelledError) and TIME_IS_UP in error.args:
                 failure = RequestTimeoutError.__name__
-        sender.announce(
-            RequestFinished(
-                *self._identity, status, byte_count, seconds, request_id, failure
-            )
+        request_id = error.request_id if isinstance(error, ServiceError) else None
+        self._sender.announce(
+            RequestFinished(*identity, status, byte_count, seconds, request_id, failure)
         )
 
     async def _prepare_retry(self, error: RequestError) -> None:
@@ -524,7 +494,7 @@ class _Sending:
         its error.
         """
         sender, retry, breaker = self._sender, self._sender.retry, self._breaker
-        if self._patience is not None and self._patience.limit.expired():
+        if self.is_given_up:
             raise error
 
         # 1. The token was rejected (401): retry at once with another one, which does
@@ -541,7 +511,7 @@ class _Sending:
 
         # 2. While the breaker is open, its waits replace those of `Retry`.
         attempt, wait = self._counted, self._retry_wait
-        if breaker.is_open and has_responded(error) is False:
+        if breaker.outage is not None and has_responded(error) is False:
             has_retries = self._began_closed and attempt < retry.attempts
             if (self._is_bulk or has_retries) and is_retryable(error):
                 return
@@ -560,7 +530,7 @@ class _Sending:
         if isinstance(error, RateLimitedError):
             return
         ends_at = self._time() + wait
-        with Wait(self._request, sender.announce, "retry", lambda: ends_at):
+        with Wait(self.request, sender.announce, "retry", lambda: ends_at):
             await asyncio.sleep(wait)
         self._elapsed += wait
 
@@ -577,7 +547,7 @@ class _Sending:
         stated_wait = None if response is None else retry_after(response)
         wait = retry.wait(self._counted, stated_wait, self._sender.source)
         self._retry_wait = wait
-        counts = self._request.counts
+        counts = self.request.counts
         try:
             if isinstance(error, RateLimitedError):
                 if wait is None:
@@ -592,19 +562,19 @@ class _Sending:
                         **error.facts(),
                     )
                 # The bucket pauses all requests until it is over.
-                await finish(bucket.refused(sent_at=self._sent_at, retry_after=wait))
+                await finish(bucket.refused(sent_at=self.sent_at, retry_after=wait))
             elif isinstance(error, TransportError) and not error.sent and counts:
                 # It did not reach the service, so it does not count against the day's
                 # allowance.
-                await finish(bucket.unspend(sent_at=self._sent_at))
+                await finish(bucket.unspend(sent_at=self.sent_at))
         except BucketUnavailableError as unavailable:
             raise unavailable from error
 
     def _announce_retry(self, error: RequestError, wait: float) -> None:
         self._sender.announce(
             Retrying(
-                self._request.operation,
-                self._request.entity_id,
+                self.request.operation,
+                self.request.entity_id,
                 self.attempts,
                 failure=type(error).__name__,
                 wait=wait,

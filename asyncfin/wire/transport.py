@@ -32,7 +32,7 @@ from asyncfin.errors import (
 )
 from asyncfin.tasks import check_closed, closed_with_loop, decoding_lock, running_loop
 from asyncfin.wire.address import check_user_agent, checked_base_url, environment_proxy
-from asyncfin.wire.breaker import Sent
+from asyncfin.wire.breaker import Sending
 from asyncfin.wire.connection import (
     DroppedError,
     HeaderValue,
@@ -120,7 +120,7 @@ class Transport:
         self,
         request: Request,
         headers: Mapping[str, HeaderValue],
-        attempt: Sent | None = None,
+        sending: Sending | None = None,
     ) -> Response | TransportError | MalformedAnswerError:
         """Send `request` once and return the response, whatever its status, or the
         error in its place.
@@ -132,7 +132,7 @@ class Transport:
 
         Headers are sent in addition to those of every request. Authorization may be a
         function that returns the value: it is called as the headers are written, so
-        that no waiting frame contains a secret. `attempt` notes when a response begins.
+        that no waiting frame contains a secret. `sending` notes when a response begins.
         """
         session = (await self.open()).session
         if request.body is not None:
@@ -151,8 +151,8 @@ class Transport:
                     allow_redirects=False,
                 ) as response:
                     status, response_headers = response.status, _read_headers(response)
-                    if attempt is not None:
-                        attempt.is_silent = False
+                    if sending is not None:
+                        sending.is_silent = False
                     body = await self._read(response)
                 # An empty body is not valid gzip. That of an error is accepted: its
                 # status is enough.

@@ -43,7 +43,7 @@ from asyncfin.cache.record import EntityRecord, later
 from asyncfin.cache.store import Store
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model.catalogue import Catalogue, publication_id
-from asyncfin.table.block import Block, compressed
+from asyncfin.table.block import Block, compress_blocks
 from asyncfin.wire.token import TokenSource
 
 _log = logging.getLogger("asyncfin.cache")
@@ -404,7 +404,7 @@ class Partition:
         has_room = self._memory.has_room(new_blocks)
         if not has_room or not self._cache._is_away():
             # In a thread, for it takes a millisecond a megabyte.
-            stored_blocks = await asyncio.to_thread(compressed, new_blocks)
+            stored_blocks = await asyncio.to_thread(compress_blocks, new_blocks)
         part = new_part()
         # Together, and first: a part that is noted without its blocks would never be
         # read again.

@@ -109,7 +109,7 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
 def decode_blocks(body: bytes) -> tuple[Block, ...]:
     """Return the blocks that bytes hold."""
     flat, pages, rows = _decoder.decode(body)
-    texts = [PageText(tuple(pieces), compressed=True) for pieces in pages]
+    texts = [PageText(tuple(pieces), is_compressed=True) for pieces in pages]
     axes = [
         Axis(
             tuple(map(Period, numbers[::3], numbers[1::3], numbers[2::3])),

@@ -141,7 +141,7 @@ class Stitch:
         """Return the text of a page, as received while there is room for it, otherwise
         compressed.
         """
-        text = PageText((body,), compressed=False)
+        text = PageText((body,), is_compressed=False)
         held_bytes = sum(len(page.pieces[0]) for page in self._uncompressed)
         if held_bytes + len(body) <= _WHOLE_BYTES:
             self._uncompressed.add(text)
@@ -155,7 +155,7 @@ class Stitch:
                 frames.append(frame)
                 if len(frames) % _PIECES_AT_ONCE == 0:
                     await asyncio.sleep(0)
-        return PageText(tuple(frames), compressed=True)
+        return PageText(tuple(frames), is_compressed=True)
 
     def release(self, block: Block) -> Block:
         """Count the text of a block no longer as held: from now on it is the
@@ -251,10 +251,10 @@ class Stitch:
             tuple(sorted(periods)),
             Store(blocks),
             question.select,
-            asked=_select_periods(plan, self.anchor),
-            unlisted=unlisted_ids,
+            query_periods=_select_periods(plan, self.anchor),
+            unlisted_ids=unlisted_ids,
             anchor=self.anchor,
-            whole=is_whole,
+            is_whole=is_whole,
         )
         return Panel(grid, requests, confirmed_at)
 

@@ -11,7 +11,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import (
     Callable,
-    Collection,
     Container,
     Iterable,
     Iterator,
@@ -19,8 +18,8 @@ from collections.abc import (
 )
 from contextlib import suppress
 from functools import lru_cache
-from itertools import accumulate, chain, count, pairwise
-from operator import attrgetter, itemgetter, lt
+from itertools import chain, count, pairwise
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -55,7 +54,6 @@ _CACHED_PAGES = 64
 _PREFIX_BYTES = 32
 
 T = TypeVar("T")
-_order = attrgetter("year", "end_month", "duration_months")
 
 
 @frozen(eq=False)
@@ -72,31 +70,18 @@ class Axis:
     @classmethod
     def of(cls, periods: tuple[Period, ...]) -> "Axis":
         """Return the axis of periods in any order."""
-        keys = list(map(_order, periods))
-        if all(map(lt, keys, keys[1:])):
+        oldest_first = tuple(sorted(periods))
+        if oldest_first == periods:
             return cls(periods, None)
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        rank = {place: index for index, place in enumerate(order)}
-        return cls(
-            tuple(periods[place] for place in order),
-            tuple(rank[place] for place in range(len(keys))),
-        )
-
-    def positions(self) -> dict[Period, int]:
-        """Return the index of each period in the page's own order."""
-        rank = range(len(self.periods)) if self.rank is None else self.rank
-        return {self.periods[index]: place for place, index in enumerate(rank)}
+        rank = {period: index for index, period in enumerate(oldest_first)}
+        return cls(oldest_first, tuple(rank[period] for period in periods))
 
     def ordered(self, entries: list[T]) -> list[T]:
         """Return entries given in the page's own order, oldest period first."""
         if self.rank is None:
             return entries
-        return [
-            entry
-            for _, entry in sorted(
-                zip(self.rank, entries, strict=True), key=itemgetter(0)
-            )
-        ]
+        pairs = sorted(zip(self.rank, entries, strict=True), key=itemgetter(0))
+        return [entry for _, entry in pairs]
 
 
 @define(eq=False)
@@ -106,11 +91,11 @@ class PageText:
 
     Attributes:
         pieces: the text in one piece, or in several compressed ones.
-        compressed: whether they are compressed.
+        is_compressed: whether they are compressed.
     """
 
     pieces: tuple[bytes, ...]
-    compressed: bool
+    is_compressed: bool
     _spans: "array[int] | None" = field(default=None, init=False, repr=False)
 
     def frames(self, compressor: zstd.ZstdCompressor) -> Iterator[bytes]:
@@ -124,11 +109,8 @@ class PageText:
 
     def piece(self, index: int) -> bytes:
         """Return a piece of the text."""
-        return (
-            zstd.decompress(self.pieces[index])
-            if self.compressed
-            else self.pieces[index]
-        )
+        piece = self.pieces[index]
+        return zstd.decompress(piece) if self.is_compressed else piece
 
     def whole(self) -> bytes:
         """Return all of the text."""
@@ -147,7 +129,7 @@ class PageText:
             self._spans = array("Q", chain.from_iterable(_find_spans(body)))
         start, end = self._spans[2 * index : 2 * index + 2]
         # No copy where the text is in one piece.
-        if not self.compressed:
+        if not self.is_compressed:
             return memoryview(self.pieces[0])[start:end]
         first, last = start // PIECE_BYTES, (end - 1) // PIECE_BYTES
         text = b"".join([piece(self, number) for number in range(first, last + 1)])
@@ -196,7 +178,7 @@ class Block:
 
     def populated(self) -> set[Period]:
         """Return the periods in which a series of the block has a value."""
-        return {self.axis.periods[position] for position in set(self.positions)}
+        return set(map(self.axis.periods.__getitem__, set(self.positions)))
 
 
 def block_of(axis: Axis, page: PlannedPage, text: PageText) -> Block:
@@ -204,9 +186,10 @@ def block_of(axis: Axis, page: PlannedPage, text: PageText) -> Block:
     indices, numbers = page.wanted
     if axis.rank is not None:
         numbers = _order_numbers(axis.rank, numbers)
+    series_ids = [page.heads[index].series_id for index in indices]
     return Block(
         axis,
-        tuple([page.heads[index].series_id for index in indices]),
+        tuple(series_ids),
         array("I", indices),
         numbers.starts,
         numbers.positions,
@@ -225,65 +208,63 @@ def pick_series(block: Block, rows: Sequence[int]) -> Block:
     """Return a block of some of the series of a block, by their rows, ascending."""
     if len(rows) == len(block.series_ids):
         return block
+    series_ids, indices = [], array("I")
     starts, positions, numbers = array("I", [0]), array("i"), array("d")
     for row in rows:
+        series_ids.append(block.series_ids[row])
+        indices.append(block.page_indices[row])
         row_positions, row_numbers = block.observations(row)
         positions += row_positions
         numbers += row_numbers
         starts.append(len(positions))
-    return Block(
-        block.axis,
-        tuple(block.series_ids[row] for row in rows),
-        array("I", (block.page_indices[row] for row in rows)),
-        starts,
-        positions,
-        numbers,
-        block.text,
-    )
+    ids = tuple(series_ids)
+    return Block(block.axis, ids, indices, starts, positions, numbers, block.text)
 
 
-def compressed(blocks: Collection[Block]) -> tuple[Block, ...]:
+def compress_blocks(blocks: Iterable[Block]) -> tuple[Block, ...]:
     """Return blocks with compressed texts: 1 ms a megabyte, during which other threads
     can run.
     """
-    compressor = zstd.ZstdCompressor(
-        LEVEL
-    )  # one for all: making it takes a sixth of the time of a page
-    texts = {
-        text: PageText(tuple(text.frames(compressor)), compressed=True)
-        for text in dict.fromkeys(
-            block.text for block in blocks
-        )  # once for all blocks that share it
-        if not text.compressed
-    }
-    return tuple(
-        block if block.text.compressed else evolve(block, text=texts[block.text])
-        for block in blocks
-    )
+    # One for all: making it takes a sixth of the time of a page.
+    compressor = zstd.ZstdCompressor(LEVEL)
+    texts: dict[PageText, PageText] = {}  # blocks share them
+    compressed_blocks = []
+    for block in blocks:
+        text = block.text
+        if not text.is_compressed:
+            if text not in texts:
+                pieces = tuple(text.frames(compressor))
+                texts[text] = PageText(pieces, is_compressed=True)
+            block = evolve(block, text=texts[text])
+        compressed_blocks.append(block)
+    return tuple(compressed_blocks)
 
 
 def nbytes(blocks: Iterable[Block]) -> int:
-    """Return about how much memory blocks take; a text that several of them share
-    counts once.
+    """Return about how much memory blocks take. A text that blocks share counts
+    once.
     """
-    size, texts = 0, set()
+    size = 0
+    pieces: dict[int, int] = {}
     for block in blocks:
-        arrays = (block.page_indices, block.starts, block.positions, block.numbers)
-        size += 1_000 + sum(len(values) * values.itemsize for values in arrays)
-        size += 100 * (len(block.series_ids) + len(block.axis.periods))
-        texts.add(block.text)
-    return size + sum(len(piece) for text in texts for piece in text.pieces)
+        size += 1_000 + 100 * (len(block.series_ids) + len(block.axis.periods))
+        size += 8 * len(block.series_ids) + 12 * len(block.positions)
+        for piece in block.text.pieces:
+            pieces[id(piece)] = len(piece)
+    return size + sum(pieces.values())
 
 
-def _order_numbers(rank: tuple[int, ...], unordered: Numbers) -> Numbers:
+def _order_numbers(rank: tuple[int, ...], numbers: Numbers) -> Numbers:
     """Return the numbers with the observations of each series oldest first."""
-    positions, numbers = array("i"), array("d")
-    for start, end in pairwise(unordered.starts):
-        ranks = [rank[position] for position in unordered.positions[start:end]]
-        order = sorted(range(len(ranks)), key=ranks.__getitem__)
-        positions.extend(ranks[index] for index in order)
-        numbers.extend(unordered.numbers[start + index] for index in order)
-    return Numbers(unordered.starts, positions, numbers)
+    ordered_positions, ordered_numbers = array("i"), array("d")
+    for start, end in pairwise(numbers.starts):
+        ranks = [rank[position] for position in numbers.positions[start:end]]
+        for position, number in sorted(
+            zip(ranks, numbers.numbers[start:end], strict=True)
+        ):
+            ordered_positions.append(position)
+            ordered_numbers.append(number)
+    return Numbers(numbers.starts, ordered_positions, ordered_numbers)
 
 
 class Store:
@@ -295,12 +276,11 @@ class Store:
         self.blocks = tuple(blocks)
         # Rows are counted over all blocks: a pair of block and row for each series
         # would take the garbage collector's time.
-        self._firsts = [
-            *accumulate((len(block.series_ids) for block in self.blocks), initial=0)
-        ]
-        self._rows = dict(
-            zip(chain.from_iterable(block.series_ids for block in self.blocks), count())
-        )
+        self._firsts = [0]
+        self._rows: dict[str, int] = {}
+        for block in self.blocks:
+            self._rows.update(zip(block.series_ids, count(self._firsts[-1])))
+            self._firsts.append(len(self._rows))
         self.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -342,10 +322,8 @@ class Store:
         Raises:
             MalformedAnswerError: one violates the spec.
         """
-        count, indices = (
-            len(block.axis.periods),
-            [block.page_indices[row] for row in rows],
-        )
+        count = len(block.axis.periods)
+        indices = [block.page_indices[row] for row in rows]
         if 2 * len(indices) > max([len(block.series_ids), *indices]):
             # Where most of a page is wanted, all of it is read in one scan, unless that
             # finds a problem.
@@ -354,15 +332,16 @@ class Store:
                 entries = [page[index].values for index in indices]
                 if all(len(values) == count for values in entries):
                     return map(block.axis.ordered, entries)
-        arrays = [self.text(block, row) for row in rows]
-        joined = b"[%b]" % b",".join(arrays)
-        single = zip(
-            arrays, indices, [block.series_ids[row] for row in rows], strict=True
+        arrays = [self._read_text(block, row) for row in rows]
+        array_text = b"[%b]" % b",".join(arrays)
+        ids = [block.series_ids[row] for row in rows]
+        single = zip(arrays, indices, ids, strict=True)
+        return map(
+            block.axis.ordered, decode_arrays(decoder, array_text, count, single)
         )
-        return map(block.axis.ordered, decode_arrays(decoder, joined, count, single))
 
     def values(self, block: Block, row: int) -> list[Value | None]:
-        """Return the entries of a series' `values` array, in the page's order.
+        """Return the entries of a series' `values` array, by the block's axis.
 
         Raises:
             MalformedAnswerError: one violates the spec.
@@ -373,11 +352,12 @@ class Store:
         if len(block.positions) <= _FEW_VALUES and is_mostly_wanted:
             page = self._decode_page(block.text)
             if page and len(page[index]) == count:
-                return page[index]
-        text, series_id = self.text(block, row), block.series_ids[row]
-        return decode_entries(values_decoder.one, text, count, index, series_id)
+                return block.axis.ordered(page[index])
+        text, series_id = self._read_text(block, row), block.series_ids[row]
+        values = decode_entries(values_decoder.one, text, count, index, series_id)
+        return block.axis.ordered(values)
 
-    def text(self, block: Block, row: int) -> memoryview:
+    def _read_text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""
         return block.text.array(block.page_indices[row], self._piece)
 

@@ -44,14 +44,9 @@ def _encode_values(grid: Grid) -> dict[str, str]:
     # A page at a time: reading each series by itself takes half as long again.
     arrays = {}
     for block, rows in grid.rows():
-        pick = None
-        if block.axis.periods != grid.periods:
-            places = {period: place for place, period in enumerate(block.axis.periods)}
-            pick = grid.picker(places)
         entries = grid.store.entries(block, rows, _values)
         for row, values in zip(rows, entries, strict=True):
-            row_entries = values if pick is None else pick([*values, None])[:-2]
-            arrays[block.series_ids[row]] = encode(row_entries)
+            arrays[block.series_ids[row]] = encode(grid.pick(block.axis, values))
     return arrays
 
 

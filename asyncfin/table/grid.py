@@ -3,11 +3,11 @@ view.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import field, frozen
 
@@ -21,6 +21,8 @@ from asyncfin.model.value import Value
 from asyncfin.table.block import Axis, Block, Store
 from asyncfin.table.gaps import MOST_ROWS, GapRun, gap_runs
 
+T = TypeVar("T")
+
 
 @frozen(eq=False)
 class Grid:
@@ -33,11 +35,11 @@ class Grid:
         periods: the periods, oldest first.
         store: holds the observations, possibly of more series and periods.
         select: the selection of series.
-        asked: the periods of the query, oldest first.
-        unlisted: the ids of series that the service left out of its responses.
+        query_periods: the periods of the query, oldest first.
+        unlisted_ids: those of series that the service left out of its responses.
         anchor: the end of the window of a `Trailing` query.
-        whole: False for a piece of a stream. The periods that it does not have may be
-            in another piece, so it has no gaps.
+        is_whole: False for a piece of a stream, which has no gaps: other periods may be
+            in another piece.
     """
 
     catalogue: Catalogue
@@ -46,10 +48,10 @@ class Grid:
     periods: tuple[Period, ...]
     store: Store
     select: Select
-    asked: tuple[Period, ...] = ()
-    unlisted: tuple[str, ...] = ()
+    query_periods: tuple[Period, ...] = ()
+    unlisted_ids: tuple[str, ...] = ()
     anchor: Period | None = None
-    whole: bool = True
+    is_whole: bool = True
     # `evolve` makes other ones for a cut, whose periods differ.
     _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
     _pickers: dict[Axis, Callable[[Any], Any]] = field(init=False, factory=dict)
@@ -66,8 +68,8 @@ class Grid:
         return by_metric
 
     @cached_property
-    def _asked(self) -> frozenset[Period]:
-        return frozenset(self.asked)
+    def _query_periods(self) -> frozenset[Period]:
+        return frozenset(self.query_periods)
 
     @cached_property
     def listed(self) -> frozenset[Period]:
@@ -76,7 +78,7 @@ class Grid:
 
     def covers(self, period: Period) -> bool:
         """Return whether a period was requested, or the catalogue does not have it."""
-        return period in self._asked or period not in self.listed
+        return period in self._query_periods or period not in self.listed
 
     @cached_property
     def populated(self) -> frozenset[Period]:
@@ -98,26 +100,24 @@ class Grid:
         periods = set(periods).intersection(self.periods)
         series_ids: set[str] = set()
         for block, rows in self.rows():
-            positions = frozenset(
-                position
-                for position, period in enumerate(block.axis.periods)
-                if period in periods
-            )
-            # The first such position ends the search: of 170,000 values few are
-            # examined.
-            series_ids.update(
-                block.series_ids[row]
-                for row in rows
-                if not positions.isdisjoint(block.observations(row)[0])
-            )
+            wanted_positions = set()
+            for position, period in enumerate(block.axis.periods):
+                if period in periods:
+                    wanted_positions.add(position)
+            for row in rows:
+                positions, _ = block.observations(row)
+                # The first such position ends the search: of 170,000 values few are
+                # examined.
+                if not wanted_positions.isdisjoint(positions):
+                    series_ids.add(block.series_ids[row])
         return series_ids
 
     @cached_property
     def gap_runs(self) -> tuple[GapRun, ...]:
         """The missing periods between those of the grid, in uninterrupted runs."""
-        if not self.whole:
+        if not self.is_whole:
             return ()
-        return gap_runs(self.periods, self._asked, self.listed)
+        return gap_runs(self.periods, self._query_periods, self.listed)
 
     @property
     def gaps(self) -> tuple[Period, ...]:
@@ -142,10 +142,9 @@ class Grid:
         """
         # The blocks and series of a page share its axis.
         if axis not in self._indices:
-            index = {period: place for place, period in enumerate(self.periods)}
-            self._indices[axis] = tuple(
-                index.get(period, -1) for period in axis.periods
-            )
+            places = {period: place for place, period in enumerate(self.periods)}
+            indices = [places.get(period, -1) for period in axis.periods]
+            self._indices[axis] = tuple(indices)
         return self._indices[axis]
 
     def observations(self, series_id: str) -> "tuple[array[int], array[float]]":
@@ -182,20 +181,23 @@ class Grid:
         except MalformedAnswerError:
             with self.error_context():
                 raise
-        if block.axis not in self._pickers:
-            self._pickers[block.axis] = self.picker(block.axis.positions())
-        return tuple(self._pickers[block.axis]([*values, None])[:-2])
+        return tuple(self.pick(block.axis, values))
 
-    def picker(self, positions: dict[Period, int]) -> Callable[[Any], Any]:
-        """Return what picks an entry a period, and two more, of entries at positions
-        that None follows.
+    def pick(self, axis: Axis, entries: Sequence[T]) -> Sequence[T | None]:
+        """Return the entries of an axis at the periods of the grid, and None at those
+        that it does not have.
         """
-        # One C call a series: of a sparse one most periods have no value, and an entity
-        # has thousands. Two more, because an itemgetter of a single index returns no
-        # tuple.
-        return itemgetter(
-            *(positions.get(period, -1) for period in self.periods), -1, -1
-        )
+        if axis.periods == self.periods:
+            return entries
+        if axis not in self._pickers:
+            positions = {period: place for place, period in enumerate(axis.periods)}
+            places = [positions.get(period, -1) for period in self.periods]
+            # One C call a series: of a sparse one most periods have no value, and an
+            # entity has thousands. Two more places, because an itemgetter of a single
+            # index returns no tuple.
+            self._pickers[axis] = itemgetter(*places, -1, -1)
+        picked_entries: tuple[T | None, ...] = self._pickers[axis]([*entries, None])
+        return picked_entries[:-2]
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
         """Yield each block that holds series of the grid, with the rows of these
@@ -214,13 +216,13 @@ class Grid:
         """The number of values."""
         count = 0
         for block, rows in self.rows():
-            is_counted = [index >= 0 for index in self.indices(block.axis)]
-            if all(is_counted) and len(rows) == len(block.series_ids):
+            indices = self.indices(block.axis)
+            if -1 not in indices and len(rows) == len(block.series_ids):
                 count += len(block.positions)
                 continue
             for row in rows:
-                positions, _ = block.observations(row)
-                count += sum(map(is_counted.__getitem__, positions))
+                for position in block.observations(row)[0]:
+                    count += indices[position] >= 0
         return count
 
 
@@ -237,5 +239,5 @@ def describe_panel(grid: Grid) -> dict[str, Any]:
         "periods": [period.label for period in grid.periods],
         "gaps": [period.label for period in grid.gaps],
         "anchor": grid.anchor and grid.anchor.label,
-        "unlisted": list(grid.unlisted),
+        "unlisted": list(grid.unlisted_ids),
     }

@@ -57,7 +57,7 @@ class Latest:
         if len(durations) > 1:
             months = either([*map(str, sorted(durations))], "and")
             lines.append(f"periods of {months} months do not compare")
-        if any(grid.listed.difference(grid.asked) for grid in self._grids):
+        if any(grid.listed.difference(grid.query_periods) for grid in self._grids):
             lines.append(
                 "not all periods were requested, so there may be later values: query "
                 "all periods for the latest of each series"

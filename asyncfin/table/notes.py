@@ -50,12 +50,14 @@ def describe_contents(grid: Grid) -> list[str]:
 
 def panel_notes(grid: Grid) -> Iterator[str]:
     """Yield the lines of `Panel.notes`."""
-    absent = [period.label for period in grid.asked if period not in grid.listed]
+    absent = [
+        period.label for period in grid.query_periods if period not in grid.listed
+    ]
     lines = [
         _note_empty_series(grid),
         _note_scaled_texts(grid),
         describe_gaps(grid.gap_runs),
-        describe_uneven(grid.periods) if grid.whole else "",
+        describe_uneven(grid.periods) if grid.is_whole else "",
         _note_containing_paths(grid),
         explain_empty(grid),
         *unstated_notes(grid.catalogue, grid.select),
@@ -67,11 +69,11 @@ def panel_notes(grid: Grid) -> Iterator[str]:
         labels = _list_labels(grid, find_anchoring(grid))
         cause = f", set by {labels}" if labels else ""
         lines.append(f"the window ends at {grid.anchor}{cause}")
-    if grid.unlisted:
-        verb = "was" if len(grid.unlisted) == 1 else "were"
+    if grid.unlisted_ids:
+        verb = "was" if len(grid.unlisted_ids) == 1 else "were"
         lines.append(
-            f"{len(grid.unlisted):,} series {verb} left out by the service: "
-            f"{_list_labels(grid, grid.unlisted)}"
+            f"{len(grid.unlisted_ids):,} series {verb} left out by the service: "
+            f"{_list_labels(grid, grid.unlisted_ids)}"
         )
     yield from (printable(line) for line in lines if line)
 
@@ -91,14 +93,14 @@ def find_anchoring(grid: Grid) -> tuple[str, ...]:
 
 def _note_empty_series(grid: Grid) -> str:
     """Name `latest` where a query of some periods leaves series empty."""
-    durations = {period.duration_months for period in grid.asked}
+    durations = {period.duration_months for period in grid.query_periods}
     is_cut = any(
         period.duration_months in durations
-        for period in grid.listed.difference(grid.asked)
+        for period in grid.listed.difference(grid.query_periods)
     )
-    observed = len(grid.find_observed(grid.asked))
+    observed = len(grid.find_observed(grid.query_periods))
     # Of a panel without any value, another note shows why.
-    if not grid.whole or not is_cut or observed in (0, len(grid.series)):
+    if not grid.is_whole or not is_cut or observed in (0, len(grid.series)):
         return ""
     return "for the last values of each series, query all periods and call latest()"
 

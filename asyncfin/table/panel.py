@@ -139,7 +139,7 @@ class Panel(Forms):
         otherwise the periods of the catalogue in the range or window; none for a window
         without an anchor. `during` removes those that it cuts away.
         """
-        return self._grid.asked
+        return self._grid.query_periods
 
     @property
     def select(self) -> Select:
@@ -152,7 +152,7 @@ class Panel(Forms):
 
         They are in the panel, without values.
         """
-        return self._grid.unlisted
+        return self._grid.unlisted_ids
 
     @property
     def anchor(self) -> Period | None:
@@ -392,8 +392,12 @@ class Panel(Forms):
                 self.periods.index(period)
             remaining = tuple(sorted(exact.periods))
         removed_periods = {*self._grid.periods}.difference(remaining)
-        asked = [period for period in self._grid.asked if period not in removed_periods]
-        grid = evolve(self._grid, periods=remaining, asked=tuple(asked))
+        query_periods = [
+            period
+            for period in self._grid.query_periods
+            if period not in removed_periods
+        ]
+        grid = evolve(self._grid, periods=remaining, query_periods=tuple(query_periods))
         return evolve(self, grid=grid)
 
     def drop_empty(self) -> "Panel":
@@ -417,7 +421,9 @@ class Panel(Forms):
             series_id for series_id in self.unlisted if series_id in ids
         )
         # The store is shared: a cut copies nothing.
-        grid = evolve(self._grid, series=heads, periods=periods, unlisted=unlisted_ids)
+        grid = evolve(
+            self._grid, series=heads, periods=periods, unlisted_ids=unlisted_ids
+        )
         return evolve(self, grid=grid)
 
     def to_numpy(self) -> "numpy.typing.NDArray[numpy.float64]":

@@ -36,7 +36,7 @@ def _list_reasons(
     observed_periods: Sequence[Period],
 ) -> Iterator[str]:
     """Yield all reasons that apply, in their order; at least one."""
-    if all(series.series_id in grid.unlisted for series in all_series):
+    if all(series.series_id in grid.unlisted_ids for series in all_series):
         yield "unlisted: the service left the series out of its responses"
     catalogue_periods = grid.catalogue.periods  # oldest first
     ends = [candidate.fiscal_end for candidate in catalogue_periods]

@@ -64,7 +64,7 @@ def blocks(*numbers: int, scale: int = 1) -> tuple[Block, ...]:
             reading.send(None)
         except StopIteration as read:
             page = read.value
-            text = PageText((page.body,), compressed=False)
+            text = PageText((page.body,), is_compressed=False)
             return (block_of(Axis.of(page.periods), page, text),)
 
 

@@ -36,7 +36,7 @@ async def test_pages_are_put_in_megabytes() -> None:
     """The last ones at the end; nothing is put twice."""
     store = Store()
     (large,) = blocks(0)
-    large = evolve(large, text=PageText((bytes(5_000_000),), compressed=False))
+    large = evolve(large, text=PageText((bytes(5_000_000),), is_compressed=False))
     async with CacheWriter(store.put) as writer:
         await writer.add(blocks(1))
         assert store.ids == []

@@ -16,7 +16,7 @@ from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
-from asyncfin.table.block import compressed
+from asyncfin.table.block import compress_blocks
 from tests.cache.processes import files_of, kill_writers, run, start
 from tests.cache.stored import (
     AT,
@@ -262,7 +262,7 @@ def test_fork_shares_neither_threads_nor_locks(tmp_path: Path) -> None:
 
 async def test_full_folder_drops_replaced_publications_first(tmp_path: Path) -> None:
     """Even if they were used last; then the files used least recently."""
-    page = compressed(blocks(*range(400)))
+    page = compress_blocks(blocks(*range(400)))
     probe = FileCache(tmp_path / "probe", account="desk")
     await probe.partition(URL, TOKEN).put_blocks(ENTITY, DATASET, "original", page)
     (file,) = files_of(tmp_path / "probe")

@@ -12,7 +12,7 @@ from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import EntityRecord
 from asyncfin.cache.redis import RedisCache
 from asyncfin.errors import ArgumentError, SelectionError
-from asyncfin.table.block import compressed
+from asyncfin.table.block import compress_blocks
 from tests.cache.conftest import Clock, MakeCache
 from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, current
 
@@ -144,7 +144,7 @@ async def test_hits_and_misses_are_counted(make_cache: MakeCache) -> None:
 async def test_superseded_publications_are_evicted_first(clock: Clock) -> None:
     """Superseded publications go first even if used last; then the least recently used."""
     make_cache = partial(MemoryCache, clock=clock)
-    probe, page = make_cache(), compressed(blocks(*range(60)))
+    probe, page = make_cache(), compress_blocks(blocks(*range(60)))
     await probe.partition(URL, "a-token").put_blocks(OTHER, DATASET, "original", page)
     size = probe.stats().bytes
     cache = make_cache(max_bytes=round(size * 2.8))

@@ -91,7 +91,7 @@ def test_where_selects_series_by_predicate(panel: Panel) -> None:
 
 def test_where_cuts_the_unlisted_ids(panel: Panel) -> None:
     """Of two series that the service left out, a panel without one of them names the other only."""
-    whole = evolve(panel, grid=evolve(panel._grid, unlisted=("costs.annual", "empty.annual")))
+    whole = evolve(panel, grid=evolve(panel._grid, unlisted_ids=("costs.annual", "empty.annual")))
     cut = whole.where(lambda series: series.series_id != "empty.annual")
     assert cut.unlisted == ("costs.annual",)
     assert whole.where(lambda series: series.metric_id == "sales").unlisted == ()

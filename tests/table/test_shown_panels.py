@@ -42,7 +42,7 @@ def relabelled(panel: Panel, **labels: str) -> Panel:
 
 
 def unlisted(panel: Panel, series_ids: tuple[str, ...]) -> Panel:
-    return evolve(panel, grid=evolve(panel._grid, unlisted=series_ids))
+    return evolve(panel, grid=evolve(panel._grid, unlisted_ids=series_ids))
 
 
 def with_label(series: CatalogueSeries, label: str) -> CatalogueSeries:

@@ -62,7 +62,7 @@ async def test_the_first_reason_that_applies(series_id: str, period: str, reason
 async def test_an_unlisted_series_is_that_first() -> None:
     """Whatever else applies, the service left the series out."""
     panel = await panel_with()
-    panel = evolve(panel, grid=evolve(panel._grid, unlisted=("empty.annual",)))
+    panel = evolve(panel, grid=evolve(panel._grid, unlisted_ids=("empty.annual",)))
     for period in ("FY2021", "FY1999"):
         reason = panel.why("empty.annual", period)
         assert reason is not None

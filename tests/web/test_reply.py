@@ -140,7 +140,7 @@ async def test_tag_depends_on_the_body(panel: Panel) -> None:
         other,
         panel.during(["FY2024"]),
         panel.where(lambda series: series.series_id != panel.series_ids[0]),
-        evolve(panel, grid=evolve(panel._grid, unlisted=panel.series_ids[:1])),
+        evolve(panel, grid=evolve(panel._grid, unlisted_ids=panel.series_ids[:1])),
         evolve(panel, grid=evolve(panel._grid, anchor=panel.periods[-1])),
         evolve(panel, grid=evolve(panel._grid, catalogue=evolve(panel.catalogue, dataset_id=dataset))),
         evolve(panel, grid=evolve(panel._grid, value_version="latest_restated")),

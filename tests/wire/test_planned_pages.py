@@ -11,7 +11,7 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.value import Value
-from asyncfin.table.block import compressed as compressed_blocks
+from asyncfin.table.block import compress_blocks as compressed_blocks
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
 from asyncfin.wire.values import PlannedPage, read_planned_page
@@ -170,7 +170,7 @@ async def test_texts_of_a_page_are_packed() -> None:
     answer = _five()
     for series_id in FIVE:
         await _add_two_megabytes(answer, series_id)
-    assert [block.text.compressed for block in answer.blocks] == [False, False, True, True, True]
+    assert [block.text.is_compressed for block in answer.blocks] == [False, False, True, True, True]
     assert all(len(block.text.pieces) > 10 for block in answer.blocks[2:])
     for series in answer.panel():
         assert [each.text for _, each in series.observations()] == [
@@ -208,7 +208,7 @@ async def test_packing_waits_for_decoding() -> None:
             await asyncio.sleep(0)
         assert not adding.done()
     await adding
-    assert [block.text.compressed for block in answer.blocks] == [False, False, True]
+    assert [block.text.is_compressed for block in answer.blocks] == [False, False, True]
 
 
 def _noise(seed: str, length: int) -> Iterator[str]:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 from asyncfin.client import ClientOptions
 from asyncfin.errors import Concern
 from asyncfin.events import Observer
-from asyncfin.model.frame import SearchResult
 from asyncfin.model.judge import Missing
+from asyncfin.model.matches import Match, Rank, SearchResult
 from asyncfin.model.query import Lane, ValueVersion
 from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
-from asyncfin.model.search import Match, Rank
 from asyncfin.model.select import OneOf, Wanted
 from asyncfin.model.selection import (
     RULES,

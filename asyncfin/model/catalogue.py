@@ -7,18 +7,17 @@ from datetime import datetime
 from functools import cached_property
 from itertools import chain, islice
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import frozen
 from msgspec import Struct
 
 from asyncfin import checks
 from asyncfin.errors import printable
-from asyncfin.model.frame import SearchResult, Tabular
+from asyncfin.model.frame import Tabular
 from asyncfin.model.judge import Missing, explain, judge
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef
-from asyncfin.model.search import Index, search
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import (
     PeriodSelection,
@@ -28,6 +27,10 @@ from asyncfin.model.selection import (
 )
 from asyncfin.model.series import CatalogueSeries, no_series, triple
 from asyncfin.words import counted, named_entity, spanned
+
+if TYPE_CHECKING:
+    from asyncfin.model.matches import SearchResult
+    from asyncfin.model.search import Index
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -259,6 +262,8 @@ class Catalogue(Dataset, Tabular):
     @cached_property
     def _search_index(self) -> Index:
         """The words of labels, metrics and paths, for `search`."""
+        from asyncfin.model.search import Index  # reads the synonyms
+
         return Index(self)
 
     def search(
@@ -269,13 +274,13 @@ class Catalogue(Dataset, Tabular):
 
         Case, punctuation and the plural do not matter, and "DilutedEPS" is two words.
         First come the series whose label, metric or scope the words are, or whose id
-        the text is, and those of the same meaning ("sales": Revenue). Then those whose
-        label begins with the words, those that have all of them in label, metric and
-        names of scopes, and those of which a word is a beginning, initials ("R&D"), an
-        alias or a synonym. Words of the entity's name, the cadence, the basis and the
-        reporting group restrict. Descriptions count only if there are no such series.
-        If no series has all words, those are returned that come close, and `close` of
-        the result is True. Series of the whole entity come before parts. No request.
+        the text is, and those of the same meaning ("sales": Revenue). Then those that
+        have all words in label, metric and names of scopes, and those of which a word
+        is a beginning, initials ("R&D"), an alias or a synonym. Words of the entity's
+        name, the cadence, the basis and the reporting group restrict. Descriptions
+        count only if there are no such series. If no series has all words, those are
+        returned that come close, and `close` of the result is True. Series of the whole
+        entity come before parts. No request.
 
         Args:
             text: the words.
@@ -286,6 +291,9 @@ class Catalogue(Dataset, Tabular):
         Raises:
             ArgumentError: `text` is not a str.
         """
+        from asyncfin.model.matches import SearchResult
+        from asyncfin.model.search import search
+
         checks.instance_of(str)("text", text)
         return SearchResult(search(self, text, last_periods or {}), self)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from attrs import frozen
 
-from asyncfin.errors import printable, shorten, shorten_middle
-from asyncfin.model.scope import ScopePath
-from asyncfin.model.search import Match, Rank
 from asyncfin.model.select import Select
 from asyncfin.model.series import COLUMN_OF, CatalogueSeries
 from asyncfin.optional import library, pa
@@ -20,15 +17,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
-
-
-# How many series of a search are shown as text, and in a notebook; how wide the columns
-# of the text are, and how much of a cell a notebook shows.
-_SHOWN = 20
-_SHOWN_HTML = 40
-_WIDTHS = (32, 34, 18, 10)
-_WIDEST = 200
-_HEADS = ("metric", "label", "scopes", "group")
 
 
 @frozen
@@ -189,104 +177,6 @@ class Tabular:
         column of objects.
         """
         raise TypeError("a Catalogue is not an array: write catalogue.to_pandas()")
-
-
-class SearchResult(tuple[CatalogueSeries, ...]):
-    """The series that a search found: a tuple of `CatalogueSeries`, best first.
-
-    ``str`` and notebooks show metric, label, scope names and group of the first ones.
-    `Select.of` accepts the whole result, or a part of it.
-
-    Attributes:
-        matches: for each series how it matches the words, and since when it has no
-            values.
-    """
-
-    matches: tuple[Match, ...]
-    _catalogue: Any
-
-    def __new__(cls, matches: Iterable[Match], catalogue: Any) -> Self:
-        matches = tuple(matches)
-        result = super().__new__(cls, (match.series for match in matches))
-        result.matches, result._catalogue = matches, catalogue
-        return result
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.matches, self._catalogue)
-
-    @staticmethod
-    def group(results: Iterable[SearchResult]) -> list[list[tuple[int, Match]]]:
-        """Group the matches of searches in different catalogues by metric and scope
-        path, the best group first.
-
-        Each match has the position of its catalogue. Those that are only described or
-        close are dropped if a catalogue has others.
-        """
-        matches = [
-            (index, match)
-            for index, result in enumerate(results)
-            for match in result.matches
-        ]
-        best = min((match.rank for _, match in matches), default=Rank.EXACT)
-        worst = max(best, Rank.ALIAS)
-        matches = [entry for entry in matches if entry[1].rank <= worst]
-        groups: dict[tuple[str, ScopePath], list[tuple[int, Match]]] = {}
-        for index, match in sorted(matches, key=lambda entry: entry[1].order):
-            key = match.series.metric_id, match.series.scopes
-            groups.setdefault(key, []).append((index, match))
-        return list(groups.values())
-
-    @property
-    def close(self) -> bool:
-        """Whether no series has all words of the text; those in the result come close
-        to it.
-        """
-        return all(match.rank == Rank.CLOSE for match in self.matches)
-
-    def _make_rows(self, limit: int) -> list[tuple[str, ...]]:
-        return [
-            (
-                match.series.metric_id,
-                match.note(match.series.label),
-                " / ".join(self._catalogue.scope_names(match.series.scopes)),
-                match.series.reporting_group_id,
-            )
-            for match in self.matches[:limit]
-        ]
-
-    def _count_hidden(self, limit: int) -> list[str]:
-        return [f"and {len(self) - limit:,} more"] if len(self) > limit else []
-
-    @property
-    def _head(self) -> list[str]:
-        if not self:
-            return ["no series is found"]
-        return ["no series has all these words; close to them:"] if self.close else []
-
-    def __repr__(self) -> str:
-        if not self:
-            return self._head[0]
-        lines = []
-        for row in (_HEADS, *self._make_rows(_SHOWN)):
-            # Shortened first: a label can have a megabyte, and an escape is longer than
-            # its character.
-            cells = [printable(shorten(cell, _WIDEST)) for cell in row]
-            texts = [
-                shorten_middle(cell, width).ljust(width)
-                for cell, width in zip(cells, _WIDTHS, strict=True)
-            ]
-            lines.append("  ".join(texts).rstrip())
-        return "\n".join((*self._head, *lines, *self._count_hidden(_SHOWN)))
-
-    def _repr_html_(self) -> str:
-        from asyncfin.html import Table, document
-
-        rows = [
-            [shorten_middle(cell, _WIDEST) for cell in row]
-            for row in self._make_rows(_SHOWN_HTML)
-        ]
-        tables = [Table(_HEADS, rows, names=4)] if rows else []
-        return document(self._head, tables, self._count_hidden(_SHOWN_HTML))
 
 
 def pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:

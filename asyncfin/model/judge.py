@@ -16,7 +16,6 @@ from attrs import field, frozen
 from asyncfin import checks, suggest
 from asyncfin.errors import SelectionError
 from asyncfin.model.scope import format_path
-from asyncfin.model.search import close_metrics
 from asyncfin.model.select import Select, Wanted
 from asyncfin.model.series import CatalogueSeries, triple
 from asyncfin.words import listed, named_entity
@@ -421,6 +420,8 @@ def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> st
     texts = [criterion.text(value) for value in criterion.list_values(catalogue)]
     if criterion.is_word:
         return _quote(name, values) + suggest.all_of([*filter(None, texts)])
+    from asyncfin.model.search import close_metrics  # reads the synonyms
+
     names = [repr(value) for value in values]
     for index, value in enumerate(values[:_EXPLAINED]):
         close = close_metrics(catalogue, value) if name == "metric_ids" else None

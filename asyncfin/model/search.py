@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from enum import IntEnum
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 from msgspec import Struct
 
+from asyncfin.model.matches import Match, Rank
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
@@ -22,19 +22,7 @@ from asyncfin.model.synonyms import ALIKE, MEANINGS
 from asyncfin.suggest import LONGEST, SAME, alike
 
 Words: TypeAlias = tuple[str, ...]
-
-
-class Rank(IntEnum):
-    """How a series matches the words of a text, best first."""
-
-    EXACT = 0  # they are its label, its metric or a scope, or the text is an id
-    MEANING = 1  # they mean the same as its label or metric
-    START = 2  # its label or metric begins with them
-    WORDS = 3  # they are words of label, metric or scopes
-    ALIAS = 4  # one is the beginning of a word, initials, an alias, or a synonym
-    DESCRIPTION = 5  # one is only in the description
-    CLOSE = 6  # it does not have all of them
-
+_Ranked: TypeAlias = list[tuple[CatalogueSeries, Rank]]
 
 # They count for nothing.
 _SMALL_WORDS = "a an and at by for from in of on per s the to"
@@ -87,9 +75,9 @@ def _read_forms(text: str) -> tuple[Words, ...]:
     return tuple(dict.fromkeys((_split(text), _split(text.casefold()))))
 
 
-def _drop(words: Words, small_words: Collection[str]) -> Words:
+def _drop(words: Words, ignored_words: Collection[str]) -> Words:
     """Return words without the ignored ones; all of them if these are all."""
-    return tuple(word for word in words if word not in small_words) or words
+    return tuple(word for word in words if word not in ignored_words) or words
 
 
 # The numbers of the lines of synonyms that have a phrase, by its words in the order of
@@ -114,11 +102,11 @@ def _read_synonyms() -> None:
 _read_synonyms()
 
 
-def _find_lines(words: Words, small_words: Collection[str]) -> set[int]:
+def _find_lines(words: Words, ignored_words: Collection[str]) -> set[int]:
     """Return the lines of synonyms of which words are a phrase, maybe without ignored
     words.
     """
-    phrases = (words, _drop(words, small_words))
+    phrases = (words, _drop(words, ignored_words))
     return set().union(*(_LINES.get(tuple(sorted(words)), ()) for words in phrases))
 
 
@@ -145,13 +133,13 @@ class _Name(Struct, frozen=True, gc=False):
         texts = tuple(texts)
         forms = tuple(chain.from_iterable(map(_read_forms, texts)))
         words = frozenset(chain.from_iterable(forms))
-        similar: set[str] = set().union(*(_SYNONYMS.get(word, ()) for word in words))
-        for form in chain.from_iterable(map(_read_forms, aliases)):
-            similar.update(form)
-        spellings = (spell(text) for text in texts for spell in (words_of, _split))
-        initials = ("".join(word[0] for word in words) for words in spellings)
+        alias_forms = chain.from_iterable(map(_read_forms, aliases))
+        synonyms = (_SYNONYMS.get(word, ()) for word in words)
+        similar = frozenset(chain.from_iterable((*alias_forms, *synonyms)))
+        spellings = chain(map(words_of, texts), map(_split, texts))
+        initials = tuple("".join(word[0] for word in words) for words in spellings)
         lines = frozenset[int]().union(*(_find_lines(form, _USUAL) for form in forms))
-        return cls(forms, words, frozenset(similar), tuple(initials), lines)
+        return cls(forms, words, similar, initials, lines)
 
     def is_called(self, words: Words) -> bool:
         """Return whether words are one of its forms, apart from words that mean
@@ -162,11 +150,6 @@ class _Name(Struct, frozen=True, gc=False):
             distinct.issuperset(_drop(form, _USUAL)) and distinct.issubset(form)
             for form in self.forms
         )
-
-    def begins_with(self, words: Words) -> bool:
-        """Return whether a form begins with words, with or without its weak ones."""
-        forms = (*self.forms, *(_drop(form, _WEAK) for form in self.forms))
-        return any(form[: len(words)] == words for form in forms)
 
     def resembles(self, word: str) -> bool:
         """Return whether a word begins one of its words or initials, or is a further
@@ -225,11 +208,11 @@ class _Query:
 
     Attributes:
         words: those that a series must have.
-        weak: the others, which count where series are equal.
+        weak: the others.
     """
 
     words: Words
-    weak: Words = ()
+    weak: Words
 
     def match_words(self, names: _Names) -> Words:
         """Return the words that a series has or resembles."""
@@ -263,11 +246,7 @@ class _Query:
         if not self._find_lines(label_words).isdisjoint(name.lines):
             return Rank.MEANING
         if not missing:
-            return (
-                Rank.START
-                if label_words and name.begins_with(label_words)
-                else Rank.WORDS
-            )
+            return Rank.WORDS
         if all(name.resembles(word) or path.resembles(word) for word in missing):
             return Rank.ALIAS
         return None
@@ -279,31 +258,6 @@ class _Query:
         return _find_lines((*words, *self.weak), self.weak) if words else set()
 
 
-@frozen
-class Match:
-    """A series that a search found.
-
-    Attributes:
-        rank: how it matches the words.
-        series: the series.
-        ended: its last period with a value, if that is a year before most others'.
-            Otherwise, or if it is unknown, None.
-    """
-
-    rank: Rank
-    series: CatalogueSeries
-    ended: Period | None = None
-
-    @property
-    def order(self) -> tuple[bool, bool, Rank]:
-        """A key that sorts the better match first."""
-        return self.rank > Rank.MEANING, self.ended is not None, self.rank
-
-    def note(self, text: str) -> str:
-        """Return a text of the series, with the period since which it has no values."""
-        return text if self.ended is None else f"{text} (no value since {self.ended})"
-
-
 def search(
     catalogue: Any, text: str, last_periods: Mapping[str, Period]
 ) -> list[Match]:
@@ -312,9 +266,9 @@ def search(
 
     First what is called so or means the same, then other matches. In each the series
     that still have values come before the ended ones. Then they are ordered by `Rank`,
-    consolidated before parts, and by the fewest weak words, scopes and other words of
-    the label. Descriptions are only searched if nothing else matches, and words that
-    are spelt alike only if no series has all words.
+    consolidated before parts, and by the fewest words that the label does not have,
+    scopes, and other words of the label. Descriptions are only searched if nothing else
+    matches, and words that are spelt alike only if no series has all words.
 
     Args:
         catalogue: the catalogue.
@@ -322,44 +276,39 @@ def search(
         last_periods: the last period with a value, by the id of the series that have
             one.
     """
-    ended_by_id = _find_ended(last_periods)
     words = _split(text)[:_MAX_WORDS]
-    if not words:
-        all_series = () if words_of(text) else catalogue.series
-        return [
-            Match(Rank.EXACT, series, ended_by_id.get(series.series_id))
-            for series in all_series
-        ]
-    strong = _drop(words, _WEAK)
-    query = _Query(strong, tuple(word for word in words if word not in strong))
-    ranks = _find_named(catalogue, query, text) or _find_described(catalogue, query)
-    is_close = not ranks
-    if is_close:
-        ranks = _find_close(catalogue, query)
     index: Index = catalogue._search_index
+    strong_words = _drop(words, _WEAK)
+    query = _Query(
+        strong_words, tuple(word for word in words if word not in strong_words)
+    )
+    ranked: _Ranked
+    if words:
+        ranked = (
+            _find_named(catalogue, query, text)
+            or _find_described(catalogue, query)
+            or _find_close(catalogue, query)
+        )
+    else:
+        every_series = () if words_of(text) else catalogue.series
+        ranked = [(series, Rank.EXACT) for series in every_series]
+    ended_by_id = _find_ended(last_periods)
+    matches = [
+        Match(rank, series, ended_by_id.get(series.series_id))
+        for series, rank in ranked
+    ]
 
-    def order(series: CatalogueSeries) -> tuple[object, ...]:
-        name, *_ = index.names_of(series)
-        rank = ranks[series.series_id]
+    def order(match: Match) -> tuple[object, ...]:
+        name, *_ = index.names_of(match.series)
         return (
-            rank > Rank.MEANING,
-            series.series_id in ended_by_id,
-            rank,
-            not series.is_consolidated,
-            sum(word not in name.words for word in query.weak),
-            len(series.scopes),
+            *match.order,
+            not match.series.is_consolidated,
+            sum(word not in name.words for word in words),
+            len(match.series.scopes),
             sum(word not in words for word in _drop(name.forms[0], _USUAL)),
         )
 
-    matches = [series for series in catalogue.series if series.series_id in ranks]
-    return [
-        Match(
-            Rank.CLOSE if is_close else ranks[series.series_id],
-            series,
-            ended_by_id.get(series.series_id),
-        )
-        for series in sorted(matches, key=order)
-    ]
+    return sorted(matches, key=order) if words else matches
 
 
 def _find_ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
@@ -376,53 +325,51 @@ def _find_ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
     }
 
 
-def _find_named(catalogue: Any, query: _Query, text: str) -> dict[str, Rank]:
-    """Return the ranks of the series that match without descriptions."""
+def _find_named(catalogue: Any, query: _Query, text: str) -> _Ranked:
+    """Return the series that match without descriptions."""
     text_id = text.strip().casefold()
-    ranks: dict[str, Rank] = {}
+    ranked = []
     for series in catalogue.series:
         rank = query.rank(catalogue._search_index.names_of(series))
         if text_id in (series.metric_id.casefold(), series.series_id.casefold()):
             rank = Rank.EXACT
         if rank is not None:
-            ranks[series.series_id] = rank
-    return ranks
+            ranked.append((series, rank))
+    return ranked
 
 
-def _find_described(catalogue: Any, query: _Query) -> dict[str, Rank]:
+def _find_described(catalogue: Any, query: _Query) -> _Ranked:
     """Return the series that have the words with those of their description."""
     read_words = cache(lambda text: frozenset(_split(text)))  # of a metric all have one
-    ranks: dict[str, Rank] = {}
+    ranked = []
     for series in catalogue.series:
         words = query.match_words(catalogue._search_index.names_of(series))
         if read_words(series.description).union(words).issuperset(query.words):
-            ranks[series.series_id] = Rank.DESCRIPTION
-    return ranks
+            ranked.append((series, Rank.DESCRIPTION))
+    return ranked
 
 
-def _find_close(catalogue: Any, query: _Query) -> dict[str, Rank]:
-    """Return the series that have most of the words, each with the rank by those.
+def _find_close(catalogue: Any, query: _Query) -> _Ranked:
+    """Return the series that have most of the words.
 
     A word that the catalogue does not have counts as the one most like it.
     """
     index: Index = catalogue._search_index
-    spelt: list[str] = []
+    spelling: list[str] = []
     for word in query.words:
         is_used = word in index.vocabulary
-        words = () if is_used else alike(word, index.vocabulary, 1, _ALIKE_SHARE)
-        spelt += words or (word,)
-    query = _Query(tuple(spelt), query.weak)
-    queries = {
-        series.series_id: _Query(query.match_words(index.names_of(series)), query.weak)
-        for series in catalogue.series
-    }
-    greatest = max((len(part.words) for part in queries.values()), default=0)
-    ranks: dict[str, Rank] = {}
-    for series_id, part in queries.items():
-        if 0 < len(part.words) == greatest:
-            rank = part.rank(index.names_of(catalogue[series_id]))
-            ranks[series_id] = Rank.CLOSE if rank is None else rank
-    return ranks
+        close = () if is_used else alike(word, index.vocabulary, 1, _ALIKE_SHARE)
+        spelling += close or (word,)
+    query = _Query(tuple(spelling), query.weak)
+    counts = [
+        len(query.match_words(index.names_of(series))) for series in catalogue.series
+    ]
+    greatest = max(counts, default=0)
+    return [
+        (series, Rank.CLOSE)
+        for series, count in zip(catalogue.series, counts, strict=True)
+        if 0 < count == greatest
+    ]
 
 
 def close_metrics(catalogue: Any, name: str) -> list[str]:
@@ -436,13 +383,11 @@ def close_metrics(catalogue: Any, name: str) -> list[str]:
     ids_by_folded: dict[str, list[str]] = {}
     for metric_id in catalogue.by_metric:
         ids_by_folded.setdefault(metric_id.casefold(), []).append(metric_id)
-    close: dict[str, None] = {}
+    close: list[str] = []
     for folded_id in alike(name.strip().casefold(), ids_by_folded, _MOST_METRICS, SAME):
-        close.update(dict.fromkeys(ids_by_folded[folded_id]))
+        close += ids_by_folded[folded_id]
     # Of "us-gaap:Revenue" the last part is what is meant.
     words = re.split("[:/]", name)[-1]
-    for match in search(catalogue, words, {}) if words_of(words) else ():
-        close[match.series.metric_id] = None
-        if len(close) >= _MOST_METRICS:
-            break
-    return list(close)[:_MOST_METRICS]
+    if words_of(words):
+        close += [match.series.metric_id for match in search(catalogue, words, {})]
+    return list(dict.fromkeys(close))[:_MOST_METRICS]

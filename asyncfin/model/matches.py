@@ -1,0 +1,153 @@
+"""What a search returns: the series that match, and how they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any, Self
+
+from attrs import frozen
+
+from asyncfin.errors import printable, shorten, shorten_middle
+from asyncfin.model.period import Period
+from asyncfin.model.scope import ScopePath
+from asyncfin.model.series import CatalogueSeries
+
+# How many series are shown as text, and in a notebook; how wide the columns of the text
+# are, and how much of a cell a notebook shows.
+_SHOWN = 20
+_SHOWN_HTML = 40
+_WIDTHS = (32, 34, 18, 10)
+_WIDEST = 200
+_HEADS = ("metric", "label", "scopes", "group")
+
+
+class Rank(IntEnum):
+    """How a series matches the words of a text, best first."""
+
+    EXACT = 0  # they are its label, its metric or a scope, or the text is an id
+    MEANING = 1  # they mean the same as its label or metric
+    WORDS = 2  # they are words of label, metric or scopes
+    ALIAS = 3  # one is the beginning of a word, initials, an alias, or a synonym
+    DESCRIPTION = 4  # one is only in the description
+    CLOSE = 5  # it does not have all of them
+
+
+@frozen
+class Match:
+    """A series that a search found.
+
+    Attributes:
+        rank: how it matches the words.
+        series: the series.
+        ended: its last period with a value, if that is a year before most others'.
+            Otherwise, or if it is unknown, None.
+    """
+
+    rank: Rank
+    series: CatalogueSeries
+    ended: Period | None = None
+
+    @property
+    def order(self) -> tuple[bool, bool, Rank]:
+        """A key that sorts the better match first."""
+        return self.rank > Rank.MEANING, self.ended is not None, self.rank
+
+    def note(self, text: str) -> str:
+        """Return a text of the series, with the period since which it has no values."""
+        return text if self.ended is None else f"{text} (no value since {self.ended})"
+
+
+class SearchResult(tuple[CatalogueSeries, ...]):
+    """The series that a search found: a tuple of `CatalogueSeries`, best first.
+
+    ``str`` and notebooks show metric, label, scope names and group of the first ones.
+    `Select.of` accepts the whole result, or a part of it.
+
+    Attributes:
+        matches: for each series how it matches the words, and since when it has no
+            values.
+    """
+
+    matches: tuple[Match, ...]
+    _catalogue: Any
+
+    def __new__(cls, matches: Iterable[Match], catalogue: Any) -> Self:
+        matches = tuple(matches)
+        result = super().__new__(cls, (match.series for match in matches))
+        result.matches, result._catalogue = matches, catalogue
+        return result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.matches, self._catalogue)
+
+    @staticmethod
+    def group(results: Iterable[SearchResult]) -> list[list[tuple[int, Match]]]:
+        """Group the matches of searches in different catalogues by metric and scope
+        path, the best group first.
+
+        Each match has the position of its catalogue. Those that are only described or
+        close are dropped if a catalogue has others.
+        """
+        matches = [
+            (index, match)
+            for index, result in enumerate(results)
+            for match in result.matches
+        ]
+        best = min((match.rank for _, match in matches), default=Rank.EXACT)
+        groups: dict[tuple[str, ScopePath], list[tuple[int, Match]]] = {}
+        for index, match in sorted(matches, key=lambda entry: entry[1].order):
+            if match.rank <= max(best, Rank.ALIAS):
+                key = match.series.metric_id, match.series.scopes
+                groups.setdefault(key, []).append((index, match))
+        return list(groups.values())
+
+    @property
+    def close(self) -> bool:
+        """Whether no series has all words of the text; those in the result come close
+        to it.
+        """
+        return all(match.rank == Rank.CLOSE for match in self.matches)
+
+    def _make_rows(self, limit: int) -> list[tuple[str, ...]]:
+        return [
+            (
+                match.series.metric_id,
+                match.note(match.series.label),
+                " / ".join(self._catalogue.scope_names(match.series.scopes)),
+                match.series.reporting_group_id,
+            )
+            for match in self.matches[:limit]
+        ]
+
+    def _count_hidden(self, limit: int) -> list[str]:
+        return [f"and {len(self) - limit:,} more"] if len(self) > limit else []
+
+    @property
+    def _head(self) -> list[str]:
+        if not self:
+            return ["no series is found"]
+        return ["no series has all these words; close to them:"] if self.close else []
+
+    def __repr__(self) -> str:
+        lines = self._head
+        for row in (_HEADS, *self._make_rows(_SHOWN)) if self else ():
+            # Shortened first: a label can have a megabyte, and an escape is longer than
+            # its character.
+            cells = [printable(shorten(cell, _WIDEST)) for cell in row]
+            texts = [
+                shorten_middle(cell, width).ljust(width)
+                for cell, width in zip(cells, _WIDTHS, strict=True)
+            ]
+            lines.append("  ".join(texts).rstrip())
+        return "\n".join(lines + self._count_hidden(_SHOWN))
+
+    def _repr_html_(self) -> str:
+        from asyncfin.html import Table, document
+
+        rows = [
+            [shorten_middle(cell, _WIDEST) for cell in row]
+            for row in self._make_rows(_SHOWN_HTML)
+        ]
+        tables = [Table(_HEADS, rows, names=4)] if rows else []
+        return document(self._head, tables, self._count_hidden(_SHOWN_HTML))

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from operator import attrgetter
-from typing import Any, TypeAlias
-
-from attrs import field, frozen
+from typing import Any, NamedTuple, TypeAlias
 
 from asyncfin import checks, suggest
 from asyncfin.errors import SelectionError
@@ -30,9 +26,62 @@ _FEW = 12
 
 # --- The conditions
 
+# The fields with values, in the order of messages, and what these call one value. A
+# further field of a Select is a field there, a row here, a case in the two functions
+# below, and an option of the command line.
+NOUNS = {
+    "metric_ids": "metric",
+    "scope_combinations": "scope path",
+    "reporting_group_ids": "reporting group",
+    "scope_group_ids": "scope group",
+    "basis": "basis",
+    "cadence": "cadence",
+    "period_meaning": "period meaning",
+    "series_ids": "series",
+}
+# Of these a message lists the existing values instead of near matches.
+WORDS = ("basis", "cadence", "period_meaning")
 
-@frozen
-class Condition:
+
+def read_value(catalogue: Any, name: str, series: CatalogueSeries) -> Any:
+    """Return what a series has in a field of a Select."""
+    match name:
+        case "metric_ids":
+            return series.metric_id
+        case "scope_combinations":
+            return series.scopes
+        case "reporting_group_ids":
+            return series.reporting_group_id
+        case "scope_group_ids":
+            return frozenset(ref.scope_group_id for ref in series.scopes)
+        case "cadence":
+            return catalogue.by_group[series.reporting_group_id].cadence
+        case "series_ids":
+            return series.series_id
+    return getattr(series, name)
+
+
+def list_values(catalogue: Any, name: str) -> Collection[Any]:
+    """Return the values that a catalogue has in a field of a Select."""
+    match name:
+        case "metric_ids":
+            values: Collection[Any] = catalogue.by_metric
+        case "scope_combinations":
+            values = catalogue.by_path
+        case "reporting_group_ids":
+            values = catalogue.by_group
+        case "scope_group_ids":
+            values = [group.scope_group_id for group in catalogue.scope_groups]
+        case "cadence":
+            values = {group.cadence for group in catalogue.groups}
+        case "series_ids":
+            values = catalogue.places
+        case _:
+            values = {getattr(series, name) for series in catalogue.series}
+    return values
+
+
+class Condition(NamedTuple):
     """A condition of a Select in a catalogue.
 
     Attributes:
@@ -52,112 +101,15 @@ class Condition:
         return f"{_name_field(self.field)} {checks.short_repr(value)}"
 
 
-@frozen
-class Criterion:
-    """What a field of a Select means.
-
-    Attributes:
-        field: its name.
-        noun: what a message calls one value.
-        read: the value of a series.
-        list_values: the values in a catalogue.
-        text: a value as it is written.
-        is_word: whether a message lists the existing values instead of near matches.
-    """
-
-    field: str
-    noun: str
-    read: Callable[[Any, CatalogueSeries], Any]
-    list_values: Callable[[Any], Collection[Any]]
-    text: Callable[[Any], str] = str
-    is_word: bool = False
-
-    def bind(self, catalogue: Any, values: Collection[Any]) -> Condition:
-        """Return the condition in a catalogue."""
-        values_in_catalogue = self.list_values(catalogue)
-        # A path must use all of the scope groups and no other.
-        is_exact = self.field == "scope_group_ids"
-        choices = {frozenset(values)} if is_exact else set(values)
-        return Condition(
-            self.field,
-            tuple(map(self.text, values)),
-            lambda series: self.read(catalogue, series) in choices,
-            tuple(
-                self.text(value) for value in values if value not in values_in_catalogue
-            ),
-        )
-
-
-def _make_word_criterion(name: str) -> Criterion:
-    """Return the criterion of a word that each series states."""
-    read = attrgetter(name)
-    return Criterion(
-        name,
-        name.replace("_", " "),
-        lambda _, series: read(series),
-        lambda catalogue: set(map(read, catalogue.series)),
-        is_word=True,
-    )
-
-
-# A further field of a Select is a field there, a row here, and an option of the command
-# line.
-CRITERIA = (
-    Criterion(
-        "metric_ids",
-        "metric",
-        lambda _, series: series.metric_id,
-        lambda catalogue: catalogue.by_metric,
-    ),
-    Criterion(
-        "scope_combinations",
-        "scope path",
-        lambda _, series: series.scopes,
-        lambda catalogue: catalogue.by_path,
-        text=format_path,
-    ),
-    Criterion(
-        "reporting_group_ids",
-        "reporting group",
-        lambda _, series: series.reporting_group_id,
-        lambda catalogue: catalogue.by_group,
-    ),
-    Criterion(
-        "scope_group_ids",
-        "scope group",
-        lambda _, series: frozenset(ref.scope_group_id for ref in series.scopes),
-        lambda catalogue: [group.scope_group_id for group in catalogue.scope_groups],
-    ),
-    _make_word_criterion("basis"),
-    Criterion(
-        "cadence",
-        "cadence",
-        lambda catalogue, series: catalogue.by_group[series.reporting_group_id].cadence,
-        lambda catalogue: {group.cadence for group in catalogue.groups},
-        is_word=True,
-    ),
-    _make_word_criterion("period_meaning"),
-    Criterion(
-        "series_ids",
-        "series",
-        lambda _, series: series.series_id,
-        lambda catalogue: catalogue.places,
-    ),
-)
-_BY_FIELD = {criterion.field: criterion for criterion in CRITERIA}
-# The rows of `Select.of`; they are explained as series ids are.
-_BY_FIELD["series"] = CRITERIA[-1]
-_WORDS = [criterion.field for criterion in CRITERIA if criterion.is_word]
-
-
 def _list_conditions(catalogue: Any, select: Select) -> list[Condition]:
     """Return the conditions of a Select, without `where`."""
     conditions = []
     if select.picked is not None:
         conditions.append(_bind_picked(catalogue, select.picked))
-    for criterion in CRITERIA:
-        values = getattr(select, criterion.field)
-        conditions += [] if values is None else [criterion.bind(catalogue, values)]
+    for name in NOUNS:
+        values = getattr(select, name)
+        if values is not None:
+            conditions.append(_bind(catalogue, name, values))
     if select.label is not None:
         label = select.label.casefold()
         conditions.append(
@@ -168,6 +120,27 @@ def _list_conditions(catalogue: Any, select: Select) -> list[Condition]:
             )
         )
     return conditions
+
+
+def _bind(catalogue: Any, name: str, values: Collection[Any]) -> Condition:
+    """Return the condition that a series has one of the values."""
+    # A path must use all of the scope groups and no other.
+    choices = {frozenset(values)} if name == "scope_group_ids" else set(values)
+
+    def is_met(series: CatalogueSeries) -> bool:
+        return read_value(catalogue, name, series) in choices
+
+    unknown_values = set(values).difference(list_values(catalogue, name))
+    return Condition(
+        name,
+        _write_values(name, values),
+        is_met,
+        _write_values(name, filter(unknown_values.__contains__, values)),
+    )
+
+
+def _write_values(name: str, values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(map(format_path if name == "scope_combinations" else str, values))
 
 
 def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
@@ -201,8 +174,7 @@ def _list_ids(catalogue: Any, row: Wanted) -> list[str]:
 # --- The judgement
 
 
-@frozen
-class Judged:
+class Judged(NamedTuple):
     """What a Select means in a catalogue.
 
     Attributes:
@@ -212,16 +184,17 @@ class Judged:
             that no series meets, as `Catalogue.missing` returns them.
         catalogue: the catalogue.
         select: the Select.
-        is_ambiguous: whether a picked row means one of multiple series, and nothing
-            shows which.
+        problem: a message about a picked row that means one of multiple series, or
+            about the conditions that no series meets. "": neither.
+        is_ambiguous: whether the problem is such a row, and nothing shows which series.
     """
 
     series: tuple[CatalogueSeries, ...]
     missing: Missing
-    catalogue: Any = field(repr=False)
+    catalogue: Any
     select: Select
+    problem: str
     is_ambiguous: bool
-    _problem: str  # about the picked row, or the conditions that no series meets
 
     def error(self) -> SelectionError | None:
         """Return the error if the catalogue does not have all of the Select, or has it
@@ -229,7 +202,7 @@ class Judged:
         """
         if not self.missing:
             return None
-        message = self._problem or explain(self.catalogue, self.missing)
+        message = self.problem or explain(self.catalogue, self.missing)
         notes = unstated_notes(self.catalogue, self.select)
         return SelectionError("; ".join((message, *notes)), missing=self.missing)
 
@@ -239,37 +212,30 @@ def judge(catalogue: Any, select: Select) -> Judged:
     each series.
     """
     conditions = _list_conditions(catalogue, select)
-    missing = {
-        condition.field: condition.unknown_texts
-        for condition in conditions
-        if condition.unknown_texts
-    }
-    meeting: Iterable[CatalogueSeries] = _list_candidates(catalogue, select)
+    missing = {}
+    candidates = _list_candidates(catalogue, select)
     for condition in conditions:
-        meeting = filter(condition.is_met, meeting)
+        candidates = list(filter(condition.is_met, candidates))
+        if condition.unknown_texts:
+            missing[condition.field] = condition.unknown_texts
     # After the other conditions, on which it may rely.
-    series = meeting = tuple(meeting)
-    if select.where is not None:
-        series = tuple(filter(select.where, meeting))
-    ambiguity = _describe_ambiguous(catalogue, select.picked or ())
-    conflict = ""
+    series = tuple(filter(select.where, candidates) if select.where else candidates)
+    problem = _describe_ambiguous(catalogue, select.picked) if select.picked else ""
+    is_ambiguous = problem != ""
     if catalogue.series and not series and not has_nothing(select, missing):
-        # Unknown names explain more.
-        has_unknown = bool(missing)
-        if meeting and select.where is not None:
-            where = Condition("where", (select.name or "where",), select.where)
-            conditions = [where]
+        if candidates and select.where is not None:
+            conditions = [Condition("where", (select.name or "where",), select.where)]
         else:
             conditions = _find_conflict(conditions, catalogue.series)
         text = " and ".join(map(str, conditions))
+        # Unknown names explain more.
+        if not missing:
+            problem = f"{text}: no series of {named_entity(catalogue)} matches"
         if len(conditions) == 1:
             missing[conditions[0].field] = conditions[0].texts
         else:
             missing["select"] = (text,)
-        if not has_unknown:
-            conflict = f"{text}: no series of {named_entity(catalogue)} matches"
-    problem = ambiguity or conflict
-    return Judged(series, missing, catalogue, select, bool(ambiguity), problem)
+    return Judged(series, missing, catalogue, select, problem, is_ambiguous)
 
 
 def _describe_ambiguous(catalogue: Any, rows: Iterable[Wanted]) -> str:
@@ -289,16 +255,15 @@ def _list_candidates(catalogue: Any, select: Select) -> Sequence[CatalogueSeries
     """Return the series that have one of the metrics, if the Select has any, in
     catalogue order.
     """
-    series: Sequence[CatalogueSeries] = catalogue.series
+    candidates: Sequence[CatalogueSeries] = catalogue.series
     if select.metric_ids is None:
-        return series
-    by_metric = (
-        catalogue.by_metric.get(metric_id, ()) for metric_id in select.metric_ids
-    )
+        return candidates
+    # One metric after the other, which is not the order of the catalogue.
+    candidates = []
+    for metric_id in select.metric_ids:
+        candidates += catalogue.by_metric.get(metric_id, ())
     places = catalogue.places
-    return sorted(
-        chain.from_iterable(by_metric), key=lambda series: places[series.series_id]
-    )
+    return sorted(candidates, key=lambda series: places[series.series_id])
 
 
 def _find_conflict(
@@ -318,7 +283,7 @@ def unstated_notes(catalogue: Any, select: Select) -> Iterator[str]:
     `where` is not called again: it counts as met.
     """
     conditions = _list_conditions(catalogue, select)
-    words = [name for name in _WORDS if getattr(select, name) is not None]
+    words = [name for name in WORDS if getattr(select, name) is not None]
     ids: dict[str, list[str]] = {name: [] for name in words}
     for series in _list_candidates(catalogue, select) if words else ():
         unmet_names = [
@@ -327,7 +292,7 @@ def unstated_notes(catalogue: Any, select: Select) -> Iterator[str]:
         stated_names = [
             name
             for name in unmet_names
-            if name not in ids or _BY_FIELD[name].read(catalogue, series)
+            if name not in ids or read_value(catalogue, name, series)
         ]
         if not stated_names:
             for name in unmet_names:
@@ -364,17 +329,12 @@ def missing_in_all(missings: Iterable[Missing]) -> Missing:
     """Return the names that are missing in all of these, by field, in the order of the
     first.
     """
-    all_missing = [*missings] or [{}]
-    common: dict[str, tuple[str, ...]] = {}
-    for name, values in all_missing[0].items():
-        shared_values = tuple(
-            value
-            for value in values
-            if all(value in missing.get(name, ()) for missing in all_missing)
-        )
-        if shared_values:
-            common[name] = shared_values
-    return common
+    first, *missings = [*missings] or [{}]
+    common: dict[str, tuple[str, ...]] = dict(first)
+    for missing in missings:
+        for name, values in list(common.items()):
+            common[name] = tuple(filter(missing.get(name, ()).__contains__, values))
+    return {name: values for name, values in common.items() if values}
 
 
 # --- The words for it
@@ -408,17 +368,16 @@ def explain(catalogue: Any, missing: Missing, subject: str = "") -> str:
 
 def _name_field(name: str) -> str:
     # Others are periods, or conditions that no series meets.
-    if name == "select":
-        return "series with"
-    return _BY_FIELD[name].noun if name in _BY_FIELD else name
+    return "series with" if name == "select" else NOUNS.get(name, name)
 
 
 def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> str:
-    criterion = _BY_FIELD.get(name)
-    if criterion is None:
+    # The rows of `Select.of` are explained as series ids are.
+    name = "series_ids" if name == "series" else name
+    if name not in NOUNS:
         return _quote(name, values)
-    texts = [criterion.text(value) for value in criterion.list_values(catalogue)]
-    if criterion.is_word:
+    texts = _write_values(name, list_values(catalogue, name))
+    if name in WORDS:
         return _quote(name, values) + suggest.all_of([*filter(None, texts)])
     from asyncfin.model.search import close_metrics  # reads the synonyms
 

@@ -46,7 +46,7 @@ def _read_paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
 
 
 # The fields whose values are no ids; their converters check them.
-_OBJECTS = ("scope_combinations", "_picked")
+_OBJECTS = ("scope_combinations", "picked")
 _text_or_none = checks.instance_of(str).optional().as_selection_error().field
 
 
@@ -102,7 +102,7 @@ class Select:
     Select(metric_ids=('Revenue',), basis=('segment', 'product'))
     """
 
-    # `asyncfin.model.judge.CRITERIA` defines what a field means in a catalogue.
+    # `asyncfin.model.judge` defines what a field means in a catalogue.
     metric_ids: Ids = field(default=None, converter=_read_ids)
     scope_combinations: tuple[ScopePath, ...] | None = field(
         default=None, converter=_read_paths
@@ -116,7 +116,8 @@ class Select:
     series_ids: Ids = field(default=None, converter=_read_ids)
     where: Callable[[CatalogueSeries], bool] | None = None
     name: str | None = field(default=None, validator=_text_or_none)
-    _picked: tuple[Wanted, ...] | None = field(
+    # The series given to `Select.of`: the triple and the id of each.
+    picked: tuple[Wanted, ...] | None = field(
         default=None, kw_only=True, alias="_picked"
     )
 
@@ -126,7 +127,7 @@ class Select:
             # it would request everything.
             if value == ():
                 # As `of` and the JSON call it.
-                shown_name = "series" if name == "_picked" else name
+                shown_name = "series" if name == "picked" else name
                 raise SelectionError(
                     f"{shown_name} must not be empty; leave it out to take every one"
                 )
@@ -164,13 +165,6 @@ class Select:
             rows[Wanted(*triple(entry), entry.series_id)] = None
         return cls(_picked=tuple(rows))
 
-    @property
-    def picked(self) -> tuple[Wanted, ...] | None:
-        """The series given to `Select.of`: the triple and the id of each. None: none
-        were given.
-        """
-        return self._picked
-
     def to_json(self) -> str:
         """Return the Select as JSON: an object of the given fields, paths in their text
         form.
@@ -187,12 +181,12 @@ class Select:
                     "a Select with `where` needs a `name` to be written down by"
                 )
             fields["where"] = fields.pop("name")
-        if self._picked is not None:
-            del fields["_picked"]
+        if self.picked is not None:
+            del fields["picked"]
             fields["series"] = [
                 [row.metric_id, row.reporting_group_id, format_path(row.scopes)]
                 + ([] if row.series_id is None else [row.series_id])
-                for row in self._picked
+                for row in self.picked
             ]
         return json.dumps(fields, ensure_ascii=False)
 
@@ -225,7 +219,7 @@ class Select:
                 f"where must be a predicate; a written Select has only its name, {name}"
             )
         rows = _read_rows(arguments.pop("series", None))
-        names = fields_dict(cls).keys() - {"_picked"}
+        names = fields_dict(cls).keys() - {"picked"}
         if unknown_names := sorted(map(checks.short_repr, arguments.keys() - names)):
             raise SelectionError(f"a Select has no field {listed(unknown_names)}")
         return cls(**arguments, _picked=rows)
@@ -239,7 +233,7 @@ class Select:
 
     def __repr__(self) -> str:
         # The constructor has no public argument for picked series.
-        if self._picked is not None and self.where is None:
+        if self.picked is not None and self.where is None:
             return f"Select.from_json({self.to_json()!r})"
         fields = self._list_fields().items()
         return f"Select({', '.join(f'{name}={value!r}' for name, value in fields)})"

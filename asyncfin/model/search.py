@@ -282,20 +282,19 @@ def search(
     query = _Query(
         strong_words, tuple(word for word in words if word not in strong_words)
     )
-    ranked: _Ranked
+    ranks: _Ranked
     if words:
-        ranked = (
+        ranks = (
             _find_named(catalogue, query, text)
             or _find_described(catalogue, query)
             or _find_close(catalogue, query)
         )
     else:
         every_series = () if words_of(text) else catalogue.series
-        ranked = [(series, Rank.EXACT) for series in every_series]
+        ranks = [(series, Rank.EXACT) for series in every_series]
     ended_by_id = _find_ended(last_periods)
     matches = [
-        Match(rank, series, ended_by_id.get(series.series_id))
-        for series, rank in ranked
+        Match(rank, series, ended_by_id.get(series.series_id)) for series, rank in ranks
     ]
 
     def order(match: Match) -> tuple[object, ...]:
@@ -328,25 +327,25 @@ def _find_ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
 def _find_named(catalogue: Any, query: _Query, text: str) -> _Ranked:
     """Return the series that match without descriptions."""
     text_id = text.strip().casefold()
-    ranked = []
+    ranks = []
     for series in catalogue.series:
         rank = query.rank(catalogue._search_index.names_of(series))
         if text_id in (series.metric_id.casefold(), series.series_id.casefold()):
             rank = Rank.EXACT
         if rank is not None:
-            ranked.append((series, rank))
-    return ranked
+            ranks.append((series, rank))
+    return ranks
 
 
 def _find_described(catalogue: Any, query: _Query) -> _Ranked:
     """Return the series that have the words with those of their description."""
     read_words = cache(lambda text: frozenset(_split(text)))  # of a metric all have one
-    ranked = []
+    ranks = []
     for series in catalogue.series:
         words = query.match_words(catalogue._search_index.names_of(series))
         if read_words(series.description).union(words).issuperset(query.words):
-            ranked.append((series, Rank.DESCRIPTION))
-    return ranked
+            ranks.append((series, Rank.DESCRIPTION))
+    return ranks
 
 
 def _find_close(catalogue: Any, query: _Query) -> _Ranked:

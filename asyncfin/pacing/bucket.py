@@ -9,8 +9,10 @@ waiters, and what a cancelled wait gives back. The arithmetic is in
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from datetime import datetime
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
@@ -21,7 +23,7 @@ from asyncfin.clock import utc_now, wall_time
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.learned import Pace
-from asyncfin.pacing.pace import Allowance
+from asyncfin.pacing.pace import GCRA, Allowance
 from asyncfin.tasks import check_closed, running_loop
 
 # A grant may come this much early: what float arithmetic loses, not what a service
@@ -85,7 +87,6 @@ class Bucket(Protocol):
             RuntimeError: the bucket is closed, or in use by another event loop, which
                 is not closed.
         """
-        ...
 
     async def give_back(self) -> None:
         """Undo a grant that counts and on which nothing was sent. A learned rate stays
@@ -93,7 +94,6 @@ class Bucket(Protocol):
 
         A shared bucket does so in the background.
         """
-        ...
 
     async def unspend(self, *, sent_at: float) -> None:
         """Take a request that never reached the service off the day's spending; its
@@ -102,7 +102,6 @@ class Bucket(Protocol):
         Args:
             sent_at: what `acquire` returned for it.
         """
-        ...
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         """Record a 429: pause for `retry_after` seconds, in all processes, and lower a
@@ -116,123 +115,35 @@ class Bucket(Protocol):
             retry_after: seconds; a longer wait than `Retry.max_retry_after` is for
                 `exhaust`.
         """
-        ...
 
     async def exhaust(self, seconds: float) -> None:
         """Refuse every request that counts, waiting ones included, in all processes for
         `seconds`.
         """
-        ...
 
     def stats(self) -> BucketStats:
         """Return what the bucket is doing now."""
-        ...
 
     async def aclose(self) -> None:
         """Close files and connections. A shared bucket rejects its waiters, and can't
         be used again.
         """
-        ...
 
 
 @define(eq=False)
 class Waiter:
-    """One call of `acquire`; `outcome` is the loop time of the grant, or the error that
-    rejects it.
-    """
+    """One call of `acquire`; `grant` has the loop time of its grant, or an error."""
 
     lane: Lane
     counts: bool
-    outcome: asyncio.Future[float | BaseException]
-
-
-class Lanes:
-    """The queues of a bucket: first come, first served within a lane, and the lanes
-    take turns.
-    """
-
-    def __init__(self) -> None:
-        self._queues: dict[Lane, deque[Waiter]] = {
-            "interactive": deque(),
-            "bulk": deque(),
-        }
-        self._passed = 0  # grants to interactive while bulk waited
-
-    @property
-    def waiting(self) -> dict[str, int]:
-        """How many wait, by lane."""
-        return {lane: len(queue) for lane, queue in self._queues.items()}
-
-    async def wait(
-        self,
-        waiter: Waiter,
-        serve: Callable[[], None],
-        give_back: Callable[[bool], None],
-    ) -> float:
-        """Queue until there is a grant, and return its loop time; `serve` grants what
-        can be granted now.
-
-        A grant that was given in the turn of the loop that cancels the wait is undone
-        by `give_back`, with whether it counts.
-        """
-        queue = self._queues[waiter.lane]
-        queue.append(waiter)
-        serve()
-        try:
-            outcome = await waiter.outcome
-        except BaseException:
-            future = waiter.outcome
-            if waiter in queue:
-                queue.remove(waiter)
-            elif not future.cancelled() and isinstance(future.result(), float):
-                give_back(waiter.counts)
-            serve()
-            raise
-        # A result, not the future's exception: if it is never awaited, the loop would
-        # log that as an error.
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    def next(self) -> Waiter | None:
-        """The waiter that is next, or None if no request waits."""
-        for queue in self._queues.values():
-            # A waiter whose task was cancelled in this turn of the loop leaves its
-            # queue when the task runs.
-            while queue and queue[0].outcome.cancelled():
-                queue.popleft()
-        interactive, bulk = self._queues.values()
-        if bulk and (not interactive or self._passed >= _BULK_TURN):
-            return bulk[0]
-        return interactive[0] if interactive else None
-
-    def grant(self, waiter: Waiter, now: float) -> None:
-        """Give a grant to the waiter that `next` returned."""
-        self._queues[waiter.lane].popleft()
-        passes_bulk = waiter.lane == "interactive" and self._queues["bulk"]
-        self._passed = self._passed + 1 if passes_bulk else 0
-        waiter.outcome.set_result(now)
-
-    def reject(
-        self,
-        make_error: Callable[[], BaseException | None],
-        *,
-        only_counting: bool = False,
-    ) -> None:
-        """Fail the waiters, or those that count, each with its own error if there is
-        one.
-        """
-        for queue in self._queues.values():
-            for waiter in tuple(queue):
-                error = make_error() if waiter.counts or not only_counting else None
-                if error is not None:
-                    queue.remove(waiter)
-                    if not waiter.outcome.done():
-                        waiter.outcome.set_result(error)
+    grant: asyncio.Future[float]
 
 
 class LoopBucket(Bucket):
-    """A bucket that belongs to one event loop at a time."""
+    """A bucket that belongs to one event loop at a time, with a queue for each lane.
+
+    First come, first served within a lane, and the lanes take turns.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
@@ -243,7 +154,44 @@ class LoopBucket(Bucket):
 
     def _begin(self) -> None:
         """Forget what belongs to an earlier event loop; its waiters ended with it."""
-        self._lanes = Lanes()
+        self._queues: dict[Lane, deque[Waiter]] = {
+            "interactive": deque(),
+            "bulk": deque(),
+        }
+        self._passed = 0  # grants to interactive while bulk waited
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """Grant what can be granted now, and the rest when its moment comes."""
+
+    @abstractmethod
+    def _return(self, counts: bool) -> None:
+        """Take back a grant."""
+
+    async def acquire(
+        self, *, lane: Lane = "interactive", counts: bool = True
+    ) -> float:
+        check_lane(lane)
+        waiter = Waiter(lane, counts, self._bind().create_future())
+        queue = self._queues[lane]
+        queue.append(waiter)
+        self._serve()
+        try:
+            return await waiter.grant
+        except BaseException:
+            future = waiter.grant
+            if waiter in queue:
+                queue.remove(waiter)
+            elif not future.cancelled() and future.exception() is None:
+                # It was granted in the turn of the loop that cancels the wait.
+                self._return(counts)
+            self._serve()
+            raise
+
+    async def give_back(self) -> None:
+        self._bind()
+        self._return(True)
+        self._serve()
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         """Return the running loop, after moving the bucket there if its last loop is
@@ -256,6 +204,67 @@ class LoopBucket(Bucket):
             self._loop = loop
             self._begin()
         return loop
+
+    def _find_next(self) -> Waiter | None:
+        """Return the waiter that is next, or None if no request waits."""
+        for queue in self._queues.values():
+            # A waiter whose task was cancelled in this turn of the loop leaves its
+            # queue when the task runs.
+            while queue and queue[0].grant.cancelled():
+                queue.popleft()
+        interactive, bulk = self._queues.values()
+        if bulk and (not interactive or self._passed >= _BULK_TURN):
+            return bulk[0]
+        return interactive[0] if interactive else None
+
+    def _give(self, waiter: Waiter, now: float) -> None:
+        """Give a grant to the waiter that `_find_next` returned."""
+        self._queues[waiter.lane].popleft()
+        passes_bulk = waiter.lane == "interactive" and self._queues["bulk"]
+        self._passed = self._passed + 1 if passes_bulk else 0
+        waiter.grant.set_result(now)
+
+    def _reject(self, error: BaseException, *, only_counting: bool = False) -> None:
+        """Fail the waiters, or those that count."""
+        for queue in self._queues.values():
+            for waiter in tuple(queue):
+                if waiter.counts or not only_counting:
+                    queue.remove(waiter)
+                    if not waiter.grant.done():
+                        # One object raised in many tasks would mix their tracebacks.
+                        waiter.grant.set_exception(copy(error))
+
+    def _apply_allowance(self, allowance: Allowance, unix: float) -> None:
+        """Fail the waiters that the allowance has no room for."""
+        if error := allowance.error(unix):
+            self._reject(error, only_counting=True)
+
+    def _make_stats(
+        self,
+        parameters: Parameters,
+        learned_rate: float | None,
+        gcra: GCRA,
+        allowance: Allowance,
+        now: float,
+        unix: float,
+    ) -> BucketStats:
+        """Return the statistics at `now` in the clock of `gcra`, and at `unix`."""
+        remaining = gcra.paused_until - now
+        loop_now = self._loop.time() if self._loop else 0.0
+        resume_at = allowance.resume_at(unix)
+        return BucketStats(
+            rate=parameters.rate or learned_rate,
+            burst=parameters.burst,
+            learned=parameters.rate is None,
+            level=gcra.held(now),
+            waiting={lane: len(queue) for lane, queue in self._queues.items()},
+            granted=self._granted,
+            refused=self._refused,
+            paused_until=loop_now + remaining if remaining > 0 else None,
+            exhausted_until=None if resume_at is None else wall_time(resume_at),
+            spent_today=allowance.spent,
+            daily_budget=parameters.daily_budget,
+        )
 
 
 class TokenBucket(LoopBucket):
@@ -302,8 +311,7 @@ class TokenBucket(LoopBucket):
         self, *, lane: Lane = "interactive", counts: bool = True
     ) -> float:
         check_lane(lane)
-        loop = self._bind()
-        now, unix = loop.time(), self._read_clock()
+        now, unix = self._bind().time(), self._read_clock()
         if counts and (error := self._allowance.error(unix)):
             raise error
         # No request waits and the bucket holds enough: no future, no timer.
@@ -311,12 +319,7 @@ class TokenBucket(LoopBucket):
             self._grant(counts, now, unix, has_waited=False)
             return now
         # It queues, also where the bucket holds enough: earlier requests go first.
-        waiter = Waiter(lane, counts, loop.create_future())
-        return await self._lanes.wait(waiter, self._serve, self._return)
-
-    async def give_back(self) -> None:
-        self._bind()
-        self._return(True)
+        return await super().acquire(lane=lane, counts=counts)
 
     async def unspend(self, *, sent_at: float) -> None:
         self._allowance.unspend(self._read_clock(), self._bind().time() - sent_at)
@@ -330,7 +333,7 @@ class TokenBucket(LoopBucket):
         self._bind()
         now = self._read_clock()
         self._allowance.exhaust(now, seconds)
-        self._reject_waiting(now)
+        self._apply_allowance(self._allowance, now)
         self._serve()
 
     async def resume(self) -> None:
@@ -353,21 +356,10 @@ class TokenBucket(LoopBucket):
         return self.stats()
 
     def stats(self) -> BucketStats:
-        now, unix = self._loop.time() if self._loop else 0.0, self._read_clock()
-        resume_at = self._allowance.resume_at(unix)
-        gcra = self._pace.gcra
-        return BucketStats(
-            rate=self._pace.rate,
-            burst=gcra.burst,
-            learned=self._pace.adaptive is not None,
-            level=gcra.held(now),
-            waiting=self._lanes.waiting,
-            granted=self._granted,
-            refused=self._refused,
-            paused_until=gcra.paused_until if gcra.paused_until > now else None,
-            exhausted_until=None if resume_at is None else wall_time(resume_at),
-            spent_today=self._allowance.spent,
-            daily_budget=self._allowance.budget,
+        now = self._loop.time() if self._loop else 0.0
+        pace, unix = self._pace, self._read_clock()
+        return self._make_stats(
+            self._parameters, pace.rate, pace.gcra, self._allowance, now, unix
         )
 
     def _read_clock(self) -> float:
@@ -383,45 +375,29 @@ class TokenBucket(LoopBucket):
             # The waiters fail as soon as the day's budget is used up, not when they are
             # next.
             if self._allowance.budget is not None:
-                self._reject_waiting(unix)
+                self._apply_allowance(self._allowance, unix)
 
     def _return(self, counts: bool) -> None:
         self._pace.gcra.give_back()
         if counts:
             self._allowance.unspend(self._read_clock())
         self._granted -= 1
-        self._serve()
 
     def _serve(self) -> None:
         """Grant what can be granted now, and set the timer for the next waiter."""
-        if self._loop is None or self._loop.is_closed():
+        loop = self._loop
+        if loop is None or loop.is_closed():
             return
-        now, unix = self._loop.time(), self._read_clock()
-        while (waiter := self._lanes.next()) is not None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now, unix = loop.time(), self._read_clock()
+        while (waiter := self._find_next()) is not None:
             # Only the head has a moment, computed each time: nothing is reserved ahead,
             # so that a new rate or pause takes effect at once.
             moment = self._pace.gcra.moment()
             if moment > now + _EPSILON:
-                self._arm(moment)
+                self._timer = loop.call_at(moment, self._serve)
                 return
-            self._lanes.grant(waiter, now)
+            self._give(waiter, now)
             self._grant(waiter.counts, now, unix, has_waited=True)
-        self._arm(None)
-
-    def _arm(self, moment: float | None) -> None:
-        if self._timer is not None:
-            # A new waiter behind the same head needs no new timer.
-            if self._timer.when() == moment:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if moment is not None and self._loop is not None:
-            self._timer = self._loop.call_at(moment, self._wake)
-
-    def _wake(self) -> None:
-        self._timer = None
-        self._serve()
-
-    def _reject_waiting(self, unix: float) -> None:
-        """Fail the waiters that the allowance has no room for."""
-        self._lanes.reject(lambda: self._allowance.error(unix), only_counting=True)

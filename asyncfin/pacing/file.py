@@ -105,26 +105,22 @@ class FileBucket(SharedBucket):
             descriptor = local.open_private(
                 self._path, closed=0o022, create=not is_look
             )
-        except FileNotFoundError as error:
-            if is_look and os.path.isdir(os.path.dirname(self._path)):
-                return False, SharedState(_UNUSED, self._parameters, now)
-            raise self._report_unavailable(error) from None
         except (OSError, local.NotPrivateError) as error:
+            if is_look and isinstance(error, FileNotFoundError):
+                return False, SharedState(_UNUSED, self._parameters, now)
             raise self._report_unavailable(error) from None
         try:
             if not local.try_lock(descriptor):
                 return None
             try:
                 numbers = self._read(descriptor, is_look=is_look)
-                state = SharedState(numbers, self._parameters, now)
+                state = SharedState(numbers, self._parameters, now, is_look=is_look)
                 if is_look:
-                    parameters = state.stored or self._parameters
-                    return False, SharedState(numbers, parameters, now)
+                    return False, state
                 is_granted = state.apply(change)
-                parameters_to_store = self._parameters if is_granted else state.stored
                 # Also where nothing was granted: what was clipped would be clipped for
                 # ever.
-                self._write(descriptor, state.numbers(parameters_to_store))
+                self._write(descriptor, state.numbers())
                 return is_granted, state
             finally:
                 local.unlock(descriptor)  # also for a child that was forked meanwhile
@@ -137,12 +133,11 @@ class FileBucket(SharedBucket):
         """Read the state; from a damaged file, the one that this process wrote."""
         block = os.pread(descriptor, _SIZE, 0)
         body = block[: _BODY.size]
-        is_bucket = block.startswith(_MAGIC)
-        if is_bucket and block == body + _CHECKSUM.pack(zlib.crc32(body)):
+        magic = block[: len(_MAGIC)]
+        if magic == _MAGIC and block == body + _CHECKSUM.pack(zlib.crc32(body)):
             return _BODY.unpack(body)[1:]
-        # What a write leaves if the machine stops during it.
-        is_zeroed = not any(block) and os.fstat(descriptor).st_size <= _SIZE
-        if not (is_bucket or is_zeroed or _MAGIC.startswith(block)):
+        # A write leaves a part, or zeros, if the machine stops during it.
+        if not _MAGIC.startswith(magic) and any(block):
             raise self._report_unavailable(
                 "it is not a bucket's file of this version: use another path, or "
                 "delete it"

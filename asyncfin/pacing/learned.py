@@ -1,8 +1,7 @@
 """The rate that a service allows, learned from its rejections (429) where no rate was
 given.
 
-`Pace` is what a bucket of one process uses: a given rate, or a learned one. Arithmetic
-only: times are seconds of one clock, rates are requests per second.
+Arithmetic only: times are seconds of one clock, rates are requests per second.
 """
 
 from __future__ import annotations
@@ -48,11 +47,12 @@ _MOST = 0.3
 _SLOWEST = 0.35
 
 
-class AdaptiveRate:
-    """The rate that a service allows, as far as its rejections (429) show.
+class Pace:
+    """When this process may send: at a given rate, or at one that its rejections (429)
+    show.
 
-    `rate` is None until a rejection shows what gets through, which at least two
-    requests must have done: an earlier rejection is obeyed, and has measured nothing.
+    A learned `rate` is None until a rejection shows what gets through, which at least
+    two requests must have done: an earlier one is obeyed, and has measured nothing.
     Then the rate climbs with the grants that waited for it, slowly near the rate that
     failed last and faster far from it. Rejections of what was granted before the last
     decrease are part of the same event, and the first request after a pause has not
@@ -61,8 +61,10 @@ class AdaptiveRate:
     and more.
     """
 
-    def __init__(self) -> None:
-        self.rate: float | None = None
+    def __init__(self, rate: float | None, burst: float) -> None:
+        self.gcra = GCRA(rate, burst)
+        self.rate = rate
+        self._learns = rate is None
         # When requests were granted that no rejection has come for.
         self._grants: deque[float] = deque(maxlen=_REMEMBERED)
         self._failed = 0.0  # the rate at the last failure
@@ -73,15 +75,19 @@ class AdaptiveRate:
         self._starts = 0
         self._longest = 1.0  # of the service's waits, in seconds
 
-    def granted(self, now: float, *, has_waited: bool) -> None:
-        """Count a grant, and raise the rate if a request waited for it. Unused speed is
-        never gained.
+    def grant(self, now: float, *, has_waited: bool) -> None:
+        """Spend a request, and raise a learned rate if it waited for the pace. Unused
+        speed is never gained.
         """
+        self.gcra.spend(now)
+        if not self._learns:
+            return
         resumes = self._resumed_at is None
         if resumes:
             self._resumed_at = now
             if self.rate is not None:
                 self._grants.clear()
+                self._is_measuring = False
         self._grants.append(now)
         if self.rate is None or resumes:  # it waited for the pause, not for the rate
             return
@@ -90,6 +96,7 @@ class AdaptiveRate:
         self._recent *= 1 - _RECENT
         if has_waited:
             self.rate += min(self._compute_gain(self.rate), _STEP, self.rate / 10)
+            self.gcra.set_rate(now, self.rate)
 
     def _compute_gain(self, rate: float) -> float:
         if self._starts < _STARTS:
@@ -102,8 +109,14 @@ class AdaptiveRate:
         ) + _DRIFT * self._failed
         return gain / max(_CLIMB_GRANTS, _CLIMB_SECONDS * rate)
 
-    def refused(self, sent_at: float, now: float, wait: float) -> None:
-        """Record a rejection of what was granted at `sent_at`."""
+    def refuse(self, sent_at: float, now: float, retry_after: float) -> None:
+        """Record a 429 to what was granted at `sent_at`, and pause."""
+        if self._learns:
+            self._learn(sent_at, now, retry_after)
+            self.gcra.set_rate(now, self.rate)
+        self.gcra.pause(now, now + retry_after)
+
+    def _learn(self, sent_at: float, now: float, wait: float) -> None:
         with suppress(ValueError):
             self._grants.remove(sent_at)
         served_rate = self._measure(now, wait)
@@ -146,31 +159,3 @@ class AdaptiveRate:
             self._failed = rate
             lower = rate * (1 - min(_MOST, _WEIGHT * self._recent**2))
             self.rate = max(lower, min(rate, _SLOWEST / self._longest))
-
-
-class Pace:
-    """When this process may send: at a given rate, or at one that is learned."""
-
-    def __init__(self, rate: float | None, burst: float) -> None:
-        self.gcra = GCRA(rate, burst)
-        self.adaptive = AdaptiveRate() if rate is None else None
-
-    @property
-    def rate(self) -> float | None:
-        """Requests per second; None while unpaced."""
-        return self.gcra.rate if self.adaptive is None else self.adaptive.rate
-
-    def grant(self, now: float, *, has_waited: bool) -> None:
-        """Spend a request; `has_waited`: it waited for the pace."""
-        self.gcra.spend(now)
-        if self.adaptive is not None:
-            self.adaptive.granted(now, has_waited=has_waited)
-            if has_waited and self.adaptive.rate is not None:
-                self.gcra.set_rate(now, self.adaptive.rate)
-
-    def refuse(self, sent_at: float, now: float, retry_after: float) -> None:
-        """Record a 429 and pause."""
-        if self.adaptive is not None:
-            self.adaptive.refused(sent_at, now, retry_after)
-            self.gcra.set_rate(now, self.adaptive.rate)
-        self.gcra.pause(now, now + retry_after)

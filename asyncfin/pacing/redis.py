@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from copy import copy
 from typing import TYPE_CHECKING, NoReturn, cast
 from urllib.parse import quote
 
@@ -126,8 +125,6 @@ local pairs_of = {}
 for index = 1, #NAMES do
   local text = string.format('%.17g', values[index])
   pairs_of[2 * index - 1], pairs_of[2 * index] = NAMES[index], text
-  -- The parameters as they were, for the caller to compare.
-  if index > 5 then text = string.format('%.17g', stored[index]) end
   reply[#reply + 1] = text
 end
 if not is_look then
@@ -189,8 +186,7 @@ class RedisBucket(SharedBucket):
         self._silent = checks.positive_seconds("silent", silent)
         self._microseconds = microseconds
         self._has_connected = False
-        # Loop time at which the server stopped responding, or None while it responds.
-        self._away_since: float | None = None
+        self._is_away = False  # the server does not respond, and the fallback paces
         # What the fallback has granted today, to be added to the shared spending.
         self._owed = Allowance(None)
 
@@ -209,32 +205,34 @@ class RedisBucket(SharedBucket):
 
     async def _run(self, change: Change) -> Outcome:
         fallback = self._fallback
-        if fallback is not None:
-            await self._change_fallback(fallback, change)
-        loop = asyncio.get_running_loop()
-        if self._away_since is None:
+        if fallback is None:
+            return await self._evaluate(change)
+        await self._change_fallback(fallback, change)
+        if not self._is_away:
             try:
-                return await self._evaluate(change)
+                is_granted, state = await self._evaluate(change)
+                last = self._seen
+                # Another process has resumed: the fallback is paused too.
+                if last and last.closed_until > state.now >= state.closed_until:
+                    await self._resume_fallback()
+                return is_granted, state
             except BucketUnavailableError as error:
-                if fallback is None:
-                    raise
-                if self._away_since is None:  # else another request has met it
+                if not self._is_away:  # else another request has met it
                     _log.warning("%s: the fallback paces for now", error)
-                    self._away_since = loop.time()
-        # Whatever ended an earlier task, the server is contacted again.
+                self._is_away = True
+        # Whatever ended an earlier task, the server is contacted again: in the
+        # background, so that no request waits for it.
         if self._retry is None or self._retry.done():
-            # In the background: no request waits for it.
-            self._retry = loop.create_task(self._return_to_server())
-        if fallback is None or not change.take:
-            return False, None
-        try:
-            await fallback.acquire(counts=bool(change.counts))
-        except AllowanceExhaustedError as error:
-            rejection = error
-            self._lanes.reject(lambda: copy(rejection), only_counting=True)
-            return False, None
-        self._owed.spend(utc_now().timestamp(), change.counts)
-        return True, None
+            self._retry = asyncio.create_task(self._return_to_server())
+        if change.take:
+            try:
+                await fallback.acquire(counts=bool(change.counts))
+            except AllowanceExhaustedError as error:
+                self._reject(error, only_counting=True)
+            else:
+                self._owed.spend(utc_now().timestamp(), change.counts)
+                return True, None
+        return False, None
 
     async def _change_fallback(self, fallback: Bucket, change: Change) -> None:
         """Let the fallback pace as the server would, whether or not it paces now.
@@ -246,27 +244,24 @@ class RedisBucket(SharedBucket):
             await fallback.refused(sent_at=now, retry_after=change.pause)
         if change.exhaust:
             await fallback.exhaust(change.exhaust)
-        # A user's bucket need not have this.
-        if change.resume and (resume := getattr(fallback, "resume", None)):
-            await resume()
+        if change.resume:
+            await self._resume_fallback()
         # A grant that does not count stays used: `give_back` would take it off the
         # spending.
-        if self._away_since is not None and change.spending < 0:
+        if self._is_away and change.spending:
             if change.pace_return:
                 await fallback.give_back()
             else:
                 await fallback.unspend(sent_at=now - change.age)
             self._owed.unspend(utc_now().timestamp(), change.age)
 
+    async def _resume_fallback(self) -> None:
+        # A user's bucket need not have this.
+        if resume := getattr(self._fallback, "resume", None):
+            await resume()
+
     def stats(self) -> BucketStats:
-        stats = super().stats()
-        self._owed.begin_day(utc_now().timestamp())
-        spent_today = (
-            None if stats.spent_today is None else stats.spent_today + self._owed.spent
-        )
-        return evolve(
-            stats, spent_today=spent_today, fallback=self._away_since is not None
-        )
+        return evolve(super().stats(), fallback=self._is_away)
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -276,20 +271,19 @@ class RedisBucket(SharedBucket):
 
     async def _return_to_server(self) -> None:
         """Add what the fallback has granted today, once the server responds."""
-        loop = asyncio.get_running_loop()
-        while self._away_since is not None:
+        while self._is_away:
             await asyncio.sleep(_AWAY)
             self._owed.begin_day(utc_now().timestamp())
             spending = self._owed.spent
             with suppress(BucketUnavailableError):
                 await self._evaluate(Change(spending=spending))
                 self._owed.spent = max(0.0, self._owed.spent - spending)
+                self._is_away = False
                 _log.warning(
-                    "the Redis server of %s responds again after %.1f s;"
-                    " %g requests granted by the fallback were added",
-                    *(self._key, loop.time() - self._away_since, spending),
+                    "the Redis server of %s responds again; %g requests granted by the"
+                    " fallback were added",
+                    *(self._key, spending),
                 )
-                self._away_since = None
 
     async def _evaluate(self, change: Change) -> tuple[bool, SharedState]:
         """Run the script, and return whether a request was granted, and the state."""
@@ -299,9 +293,7 @@ class RedisBucket(SharedBucket):
         is_granted, has_jumped, now, *values = map(
             float, await self._call_script(texts)
         )
-        state = SharedState(values, self._parameters, now)
-        if change == LOOK and state.stored is not None:
-            state = SharedState(values, state.stored, now)
+        state = SharedState(values, self._parameters, now, is_look=change == LOOK)
         state.clock_jumped = bool(has_jumped)
         return bool(is_granted), state
 
@@ -310,7 +302,7 @@ class RedisBucket(SharedBucket):
 
         client = await self._clients.get()
         # Connecting takes several round trips. In the background it has the time.
-        is_patient = self._away_since is not None or (
+        is_patient = self._is_away or (
             self._fallback is None and not self._has_connected
         )
         limit = max(_CONNECTION, self._silent) if is_patient else self._silent

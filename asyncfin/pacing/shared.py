@@ -15,13 +15,12 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from copy import copy
 from typing import NamedTuple, TypeAlias
 
-from asyncfin.clock import wall_time
+from attrs import evolve
+
 from asyncfin.errors import BucketUnavailableError
 from asyncfin.events import BucketStats
-from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import LoopBucket, Parameters, Waiter
 from asyncfin.pacing.learned import Pace
 from asyncfin.pacing.pace import DAY, GCRA, Allowance
@@ -63,35 +62,46 @@ class SharedState:
     """The shared state at a moment, with the parameters of this process.
 
     It is stored as `NUMBERS` numbers in Unix time, where 0 is never, or None. The last
-    three are the parameters of the process that was granted something last.
+    three are the parameters of the process that was granted something last, which count
+    if the state is only read.
     """
 
     def __init__(
-        self, numbers: Sequence[float], parameters: Parameters, now: float
+        self,
+        numbers: Sequence[float],
+        parameters: Parameters,
+        now: float,
+        *,
+        is_look: bool = False,
     ) -> None:
         full_at, paused_until, exhausted_until, day, spending, rate, burst, budget = (
             numbers
         )
         self.now = now
-        self.parameters = parameters
         self.stored = Parameters(rate or None, burst, budget or None) if burst else None
-        self.gcra = GCRA(parameters.rate, parameters.burst)
+        self.parameters = (is_look and self.stored) or parameters
+        self.gcra = GCRA(self.parameters.rate, self.parameters.burst)
         self.gcra.full_at, self.gcra.paused_until = full_at, paused_until
-        self.allowance = Allowance(parameters.daily_budget)
+        self.allowance = Allowance(self.parameters.daily_budget)
         self.allowance.exhausted_until = exhausted_until
         self.allowance.day, self.allowance.spent = day, spending
         # A clock that was ahead has left ends that nobody would wait for.
         is_paused_too_long = self.gcra.clip(now)
         self.clock_jumped = self.allowance.begin_day(now) or is_paused_too_long
 
-    def numbers(self, stored_parameters: Parameters | None) -> tuple[float, ...]:
-        """What to store, with these parameters."""
+    @property
+    def closed_until(self) -> float:
+        """The end of a pause, or of a used-up allowance."""
+        return max(self.gcra.paused_until, self.allowance.exhausted_until)
+
+    def numbers(self) -> tuple[float, ...]:
+        """What to store."""
         gcra, allowance = self.gcra, self.allowance
-        times = (gcra.full_at, gcra.paused_until, allowance.exhausted_until)
-        parameters = (
-            number or 0.0 for number in stored_parameters or (None, None, None)
+        return (
+            *(gcra.full_at, gcra.paused_until, allowance.exhausted_until),
+            *(allowance.day, allowance.spent),
+            *(number or 0.0 for number in self.stored or (None, None, None)),
         )
-        return (*times, allowance.day, allowance.spent, *parameters)
 
     def apply(self, change: Change) -> bool:
         """Make a change, and return whether a request was granted."""
@@ -116,6 +126,7 @@ class SharedState:
                 return False
             allowance.spend(now)
         gcra.spend(now)
+        self.stored = self.parameters
         return True
 
 
@@ -149,22 +160,9 @@ class SharedBucket(LoopBucket):
     async def _run(self, change: Change) -> Outcome:
         """Change the shared state; `LOOK` only reads it, with the stored parameters."""
 
-    async def _change(self, change: Change) -> SharedState | None:
+    async def _change(self, change: Change) -> None:
         _, state = await self._run(change)
         self._see(state)
-        return state
-
-    async def acquire(
-        self, *, lane: Lane = "interactive", counts: bool = True
-    ) -> float:
-        check_lane(lane)
-        waiter = Waiter(lane, counts, self._bind().create_future())
-        return await self._lanes.wait(waiter, self._serve, self._return)
-
-    async def give_back(self) -> None:
-        self._bind()
-        self._return(True)
-        self._serve()
 
     async def unspend(self, *, sent_at: float) -> None:
         age = self._bind().time() - sent_at
@@ -179,9 +177,7 @@ class SharedBucket(LoopBucket):
 
     async def exhaust(self, seconds: float) -> None:
         self._bind()
-        state = await self._change(Change(exhaust=seconds))
-        if state is not None:
-            self._reject_waiting(state)
+        await self._change(Change(exhaust=seconds))
 
     async def resume(self) -> None:
         """End a pause and a used-up allowance for all processes.
@@ -206,9 +202,7 @@ class SharedBucket(LoopBucket):
             return
         # Not by the driver: a task that is cancelled before its first step runs no
         # code.
-        self._lanes.reject(
-            lambda: RuntimeError(f"this {type(self).__name__} is closed")
-        )
+        self._reject(self._make_closed_error())
         if self._driver is not None:
             await cancel_and_wait([self._driver])
         with suppress(BucketUnavailableError):
@@ -222,28 +216,17 @@ class SharedBucket(LoopBucket):
         `exhausted_until` are None if it never did.
         """
         state = self._seen
-        rate, burst, daily_budget = (
-            self._parameters if state is None else state.parameters
+        learned_rate = self._pace.rate if self._pace is not None else None
+        if state is None:
+            state = SharedState((0.0,) * NUMBERS, self._parameters, 0.0)
+        since = self._loop.time() - self._seen_at if self._loop else 0.0
+        now = state.now + since
+        stats = self._make_stats(
+            state.parameters, learned_rate, state.gcra, state.allowance, now, now
         )
-        paused_until = resume_at = None
-        if state is not None and self._loop is not None:
-            since = self._loop.time() - self._seen_at
-            if state.gcra.paused_until > state.now + since:
-                paused_until = self._seen_at + state.gcra.paused_until - state.now
-            resume_at = state.allowance.resume_at(state.now + since)
-        return BucketStats(
-            rate=self._pace.rate if rate is None and self._pace is not None else rate,
-            burst=burst,
-            learned=rate is None,
-            level=None if state is None else state.gcra.held(state.now),
-            waiting=self._lanes.waiting,
-            granted=self._granted,
-            refused=self._refused,
-            paused_until=paused_until,
-            exhausted_until=None if resume_at is None else wall_time(resume_at),
-            spent_today=None if state is None else state.allowance.spent,
-            daily_budget=daily_budget,
-        )
+        if self._seen is None:
+            stats = evolve(stats, level=None, spent_today=None)
+        return stats
 
     async def inspect(self) -> BucketStats:
         """Read the shared state without changing it, and return what `stats` returns.
@@ -254,12 +237,11 @@ class SharedBucket(LoopBucket):
                 is not closed.
         """
         self._bind()
-        _, state = await self._run(LOOK)
-        self._see(state)
+        await self._change(LOOK)
         return self.stats()
 
-    def _see(self, state: SharedState | None, *, takes: bool = False) -> None:
-        """Keep the state, and follow a pause that another process began or ended."""
+    def _see(self, state: SharedState | None) -> None:
+        """Note the state, and follow a pause that another process began or ended."""
         if state is None:
             return
         assert self._loop is not None
@@ -280,12 +262,7 @@ class SharedBucket(LoopBucket):
                 "%r: the clock was set back: waits end within a day, and what was "
                 "spent is today's"
             )
-        if takes and state.stored not in (None, self._parameters):
-            self._warn_once(
-                "%r: another process uses (%s): give all processes of an account the "
-                "same parameters",
-                state.stored,
-            )
+        self._apply_allowance(state.allowance, state.now)
 
     def _warn_once(self, text: str, *details: object) -> None:
         if text not in self._warned:
@@ -294,8 +271,11 @@ class SharedBucket(LoopBucket):
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         if self._closed:
-            raise RuntimeError(f"this {type(self).__name__} is closed")
+            raise self._make_closed_error()
         return super()._bind()
+
+    def _make_closed_error(self) -> RuntimeError:
+        return RuntimeError(f"this {type(self).__name__} is closed")
 
     def _serve(self) -> None:
         if self._driver is None and not self._closed:
@@ -323,7 +303,7 @@ class SharedBucket(LoopBucket):
             while True:
                 # First: the next waiter may wait for what is returned here.
                 await self._return_unused()
-                waiter = self._lanes.next()
+                waiter = self._find_next()
                 if waiter is None:
                     # Nothing is awaited from here on: the next waiter finds no driver,
                     # and starts one.
@@ -331,10 +311,8 @@ class SharedBucket(LoopBucket):
                 await asyncio.sleep(await self._advance(waiter))
         except asyncio.CancelledError:
             raise
-        except BaseException as failure:  # the waiters get it, whatever it is
-            # A separate error each: one object raised in many tasks mixes tracebacks.
-            error = failure
-            self._lanes.reject(lambda: copy(error))
+        except BaseException as error:  # the waiters get it, whatever it is
+            self._reject(error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise  # the loop ends with it
         finally:
@@ -351,13 +329,10 @@ class SharedBucket(LoopBucket):
         counts = waiter.counts
         is_granted, state = await self._run(Change(take=1.0, counts=float(counts)))
         if is_granted:
-            self._give_grant(counts)
-        self._see(state, takes=True)  # last: a log handler may raise
+            self._pass_grant(counts)
+        self._see(state)  # last: a log handler may raise
         if is_granted or state is None:
             self._lost = 0
-            return 0.0
-        if counts and state.allowance.resume_at(state.now) is not None:
-            self._reject_waiting(state)
             return 0.0
         wait = max(state.gcra.moment() - state.now, 0.0)
         rate = state.gcra.rate
@@ -366,10 +341,10 @@ class SharedBucket(LoopBucket):
         late = random.uniform(0.0, spread / self._lost)  # noqa: S311  no secret
         return min(wait + late, _LOOK)
 
-    def _give_grant(self, counts: bool) -> None:
+    def _pass_grant(self, counts: bool) -> None:
         """Give a grant to the head of the lanes, or return it if that has changed."""
         assert self._loop is not None
-        waiter = self._lanes.next()
+        waiter = self._find_next()
         if waiter is None or waiter.counts != counts:
             self._unused.append(counts)
             return
@@ -378,7 +353,7 @@ class SharedBucket(LoopBucket):
         if self._pace is not None:
             self._pace.grant(now, has_waited=self._has_waited)
             self._has_waited = False
-        self._lanes.grant(waiter, now)
+        self._give(waiter, now)
 
     def _wait_for_pace(self) -> float:
         """Return for how many seconds the learned rate still demands to wait."""
@@ -387,7 +362,3 @@ class SharedBucket(LoopBucket):
         gcra, now = self._pace.gcra, self._loop.time()
         # A pause is over when the shared state says so: somebody can have ended it.
         return 0.0 if gcra.paused_until > now else gcra.moment() - now
-
-    def _reject_waiting(self, state: SharedState) -> None:
-        """Reject the waiters whose requests the allowance has no room for."""
-        self._lanes.reject(lambda: state.allowance.error(state.now), only_counting=True)

@@ -58,15 +58,6 @@ class Wall:
         return self.at + timedelta(seconds=asyncio.get_running_loop().time())
 
 
-async def test_burst_first_then_the_rate() -> None:
-    """Sixty at 50/s with a burst of 5 take 1.1 seconds, in the order they came."""
-    log = Log(TokenBucket(50, 5))
-    await asyncio.gather(*await log.start(60))
-    assert log.names == [str(n) for n in range(60)]
-    assert log.times[:5] == near(0, 0, 0, 0, 0)
-    assert log.times[5:] == near(*(n / 50 for n in range(1, 56)))
-
-
 async def test_is_unpaced_without_a_rate() -> None:
     """Without a rate and before a refusal everything goes at once."""
     log = Log(TokenBucket())
@@ -89,17 +80,6 @@ async def test_refuses_impossible_settings(field: str, value: float) -> None:
     """The error names the argument."""
     with pytest.raises(ArgumentError, match=f"^{field} must be a finite number"):
         TokenBucket(**{field: value})
-
-
-async def test_pause_holds_back_all() -> None:
-    """Those who wait already are held back too; then one may go, and what was saved up is gone."""
-    log = Log(TokenBucket(10, 5))
-    await pause(log.bucket, 3600)
-    tasks = await log.start(3)
-    assert log.bucket.stats().paused_until == pytest.approx(3600)
-    await asyncio.gather(*tasks)
-    assert log.times == near(3600, 3600.1, 3600.2)
-    assert log.bucket.stats().paused_until is None
 
 
 async def test_unpaced_requests_restart_gradually() -> None:
@@ -254,16 +234,6 @@ async def test_stats_describe_the_bucket() -> None:
     assert (stats.spent_today, stats.daily_budget, stats.left_today) == (2, 50, 48)
     assert bucket.stats().granted == 4
     assert TokenBucket(10).stats().left_today is None
-
-
-async def test_rejection_leaves_a_set_rate() -> None:
-    """Who set a rate knows it; only the pause is obeyed."""
-    log = Log(TokenBucket(10))
-    await log.bucket.refused(sent_at=await log.bucket.acquire(), retry_after=30)
-    await asyncio.gather(*await log.start(1))
-    assert log.times == near(30)
-    stats = log.bucket.stats()
-    assert (stats.rate, stats.refused) == (10, 1)
 
 
 def test_bucket_moves_to_next_loop() -> None:

@@ -123,7 +123,6 @@ async def test_outage_adds_spent_requests_once(line: RedisLine, tmp_path: Path) 
         await bucket.give_back()
         await asyncio.sleep(0.001)
         assert bucket.stats().fallback
-        assert bucket.stats().spent_today == 3 + 10
         line.cut = False
         await asyncio.sleep(2)
         await bucket.acquire()  # begins the retry in the background
@@ -211,8 +210,7 @@ async def test_outage_is_logged_once(
         assert (await bucket.inspect()).spent_today == 5
     begun, ended = [record.getMessage() for record in caplog.records]
     assert begun.endswith("no response within 0.5 s: the fallback paces for now")
-    assert "responds again after 9" in ended
-    assert ended.endswith("5 requests granted by the fallback were added")
+    assert ended.endswith("responds again; 5 requests granted by the fallback were added")
 
 
 @virtual
@@ -234,18 +232,23 @@ async def test_refusals_in_outage_reach_fallback(line: RedisLine, tmp_path: Path
 
 
 @virtual
-@pytest.mark.parametrize("is_away", [True, False])
-async def test_resume_reaches_fallback(line: RedisLine, tmp_path: Path, is_away: bool) -> None:
-    """During an outage, and before one: the fallback would otherwise stay paused and used up."""
+@pytest.mark.parametrize("case", ["during an outage", "before one", "in another process"])
+async def test_resume_reaches_fallback(line: RedisLine, tmp_path: Path, case: str) -> None:
+    """The fallback would otherwise stay paused and used up."""
     fallback = TokenBucket(1000, 5, clock=wall_clock)
     async with aclosing(line.bucket(str(tmp_path), rate=1000, burst=5, fallback=fallback)) as bucket:
-        line.cut = is_away
+        line.cut = case == "during an outage"
         sent_at = await bucket.acquire()
         await bucket.refused(sent_at=sent_at, retry_after=3600)
         await bucket.exhaust(3600)
         waiting = asyncio.ensure_future(bucket.acquire(counts=False))
         await asyncio.sleep(1)
-        await bucket.resume()
+        if case == "in another process":
+            async with aclosing(line.bucket(str(tmp_path))) as other:
+                await other.resume()
+            await asyncio.sleep(0.6)
+        else:
+            await bucket.resume()
         line.cut = True
         began = loop_time()
         await waiting

@@ -53,20 +53,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("workers", [[1, 4, 8, 16]])
-def test_processes_keep_one_pace(make: Callable[..., Any], workers: list[int]) -> None:
-    """Never more than burst and rate over all; those that are always busy get the same.
-
-    Shares by worker would be an index of 0.62. On a busy machine one of four may get half of its share: 0.94.
-    """
-    grants = grants_of_processes(partial(make, rate=100, burst=5), workers, 1.5)
-    together = [at for each in grants for at in each]
-    # A grant of Redis is noted once its response is read.
-    assert excess(together, 100, 5) <= 2
-    shares = [len(each) for each in grants]
-    assert sum(shares) ** 2 / (len(shares) * sum(each**2 for each in shares)) >= 0.8
-
-
 def test_budget_over_processes_is_exact(make: Callable[..., Any]) -> None:
     """Four of them, sixty in all."""
     grants = grants_of_processes(partial(make, rate=500, burst=5, daily_budget=60), [1] * 4, 60)

@@ -5,19 +5,17 @@ from collections import deque
 
 import pytest
 from attrs import Factory, define
-from hypothesis import given, settings, strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asyncfin.model.query import Lane
 from asyncfin.pacing.bucket import TokenBucket
 from tests import examples
 from tests.conftest import VirtualTimeLoop
-from tests.shared_buckets import excess
 
 # The virtual clock moves on by a nanosecond at each turn of the loop.
 TICKS = 1e-5
 WAITS = st.sampled_from([0.0, 0.0731, 0.317, 1.137, 7.919])
-RATES = st.sampled_from([0.5, 3.0, 10.0, 50.0])
 LANES = st.sampled_from(["interactive", "bulk"])
 
 
@@ -146,39 +144,3 @@ class BucketMachine(RuleBasedStateMachine):
 
 TestBucketAgainstModel = BucketMachine.TestCase
 TestBucketAgainstModel.settings = settings(max_examples=examples(60), stateful_step_count=30)
-
-ARRIVALS = st.lists(
-    st.tuples(st.integers(0, 400), st.one_of(st.none(), st.integers(1, 300))), min_size=1, max_size=40
-)
-
-
-def grant_arrivals(
-    bucket: TokenBucket, arrivals: list[tuple[int, int | None]], lane: Lane
-) -> list[tuple[float, int]]:
-    """Return time and number of the grants; arrivals are gap and patience (ms)."""
-    grants: list[tuple[float, int]] = []
-
-    async def acquire(number: int, patience: int | None) -> None:
-        async with asyncio.timeout(None if patience is None else patience / 1000):
-            grants.append((await bucket.acquire(lane=lane), number))
-
-    async def together() -> None:
-        tasks = []
-        for number, (gap, patience) in enumerate(arrivals):
-            await asyncio.sleep(gap / 1000)
-            tasks.append(asyncio.create_task(acquire(number, patience)))
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(together())
-    return grants
-
-
-@given(ARRIVALS, RATES, st.integers(1, 5), LANES)
-def test_no_window_exceeds_burst_and_rate(
-    arrivals: list[tuple[int, int | None]], rate: float, burst: int, lane: Lane
-) -> None:
-    """Between any two grants, both counted, no more than the burst and what the time brings; in order."""
-    grants = grant_arrivals(TokenBucket(rate, burst), arrivals, lane)
-    assert [number for _, number in grants] == sorted(number for _, number in grants)
-    assert excess([time for time, _ in grants], rate, burst) <= TICKS * rate

@@ -1,7 +1,7 @@
-"""Content codings: bodies are decompressed in bounded steps, up to a limit.
+"""Gzip: bodies are decompressed in bounded steps, up to a limit.
 
-aiohttp (3.14) bounds its steps too, but returns the beginning of a truncated gzip or
-zstd stream without an error, and does not notice a cut checksum. Here such a body is a
+aiohttp (3.14) bounds its steps too, but returns the beginning of a truncated gzip
+stream without an error, and does not notice a cut checksum. Here such a body is a
 TruncatedAnswerError.
 """
 
@@ -15,9 +15,8 @@ from itertools import islice
 from typing import Any
 
 from asyncfin.errors import MalformedAnswerError, TruncatedAnswerError
-from asyncfin.wire.zstd import zstd
 
-ACCEPTED = "gzip, zstd"
+ACCEPTED = "gzip"
 INCOMPLETE = "the response ended before it was complete"
 # isal, which the extra `speed` installs, decompresses a page of 2 MB in 1.3 ms, and
 # zlib in 3.2 ms. Both verify checksum and length.
@@ -30,9 +29,6 @@ except ImportError:
 _STEP = 32 * 1024
 # The first steps run inline, about a millisecond: starting a thread takes longer.
 _INLINE_STEPS = 8
-# Both codings allow several streams in a row. Each costs as much as a step, even if it
-# is empty.
-MAX_STREAMS = 1000
 
 
 class UnreadableError(Exception):
@@ -49,35 +45,6 @@ def oversized(limit: int) -> UnreadableError:
     )
 
 
-class _Gzip:
-    """zlib's stream with the face of zstd's: it keeps its unused input."""
-
-    def __init__(self) -> None:
-        self._stream: zlib._Decompress = _zlib.decompressobj(wbits=31)
-
-    @property
-    def eof(self) -> bool:
-        return self._stream.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._stream.unconsumed_tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._stream.unused_data
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        return self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
-
-
-_CODINGS: dict[str, type[_Gzip] | type[zstd.ZstdDecompressor]] = {
-    "gzip": _Gzip,
-    "x-gzip": _Gzip,
-    "zstd": zstd.ZstdDecompressor,
-}
-
-
 async def inflated(body: bytes, coding: str, limit: int) -> bytes:
     """Return `body` without its content coding; at most `limit` bytes of it are in
     memory.
@@ -87,25 +54,20 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
     name = coding.strip().lower()
     if name in ("", "identity"):
         return body
-    if name not in _CODINGS:
-        raise UnreadableError(
-            MalformedAnswerError(
-                f"the body is in a content coding other than {ACCEPTED}"
-            )
-        )
-    if body.lstrip()[:1] in (b"{", b"["):
-        raise UnreadableError(
-            MalformedAnswerError(
-                f"the body is JSON, and not {name}, as its Content-Encoding says"
-            )
-        )
-    steps = _inflate(body, _CODINGS[name], limit)
+    problem = ""
+    if name not in ("gzip", "x-gzip"):
+        problem = f"the body is in a content coding other than {ACCEPTED}"
+    elif body.lstrip()[:1] in (b"{", b"["):
+        problem = f"the body is JSON, and not {name}, as its Content-Encoding says"
+    if problem:
+        raise UnreadableError(MalformedAnswerError(problem))
+    steps = _inflate(body, limit)
     pieces = list(islice(steps, _INLINE_STEPS))
     if len(pieces) < _INLINE_STEPS:
         return b"".join(pieces)
     is_left = False
 
-    def in_thread() -> bytes:
+    def inflate_in_thread() -> bytes:
         for piece in steps:
             pieces.append(piece)
             if is_left:
@@ -113,38 +75,30 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
         return b"".join(pieces)
 
     try:
-        return await asyncio.to_thread(in_thread)
+        return await asyncio.to_thread(inflate_in_thread)
     finally:
         is_left = True
 
 
-def _inflate(
-    body: bytes, make_stream: type[_Gzip] | type[zstd.ZstdDecompressor], limit: int
-) -> Iterator[bytes]:
+def _inflate(body: bytes, limit: int) -> Iterator[bytes]:
     """Yield the decompressed body in pieces, one a step; a piece may be empty."""
+    stream: zlib._Decompress = _zlib.decompressobj(wbits=31)
     position, remaining = 0, limit
-    for _ in range(MAX_STREAMS):
-        stream = make_stream()
-        while not stream.eof:
-            data = body[position : position + _STEP] if stream.needs_input else b""
-            if stream.needs_input and not data:
-                raise UnreadableError(TruncatedAnswerError(INCOMPLETE))
+    while not stream.eof:
+        data = stream.unconsumed_tail
+        if not data:
+            data = body[position : position + _STEP]
             position += len(data)
-            try:
-                piece = stream.decompress(data, _STEP)
-            except (_zlib.error, zstd.ZstdError):
-                raise UnreadableError(TruncatedAnswerError(INCOMPLETE)) from None
-            # Counted in each step: a few kilobytes can decompress to gigabytes.
-            remaining -= len(piece)
-            if remaining < 0:
-                raise oversized(limit)
-            yield piece
-        # A body may be several streams, one after the other (RFC 1952, section 2.2).
-        position -= len(stream.unused_data)
-        if position == len(body):
-            return
-    raise UnreadableError(
-        MalformedAnswerError(
-            f"the body is in more than {MAX_STREAMS} compressed streams"
-        )
-    )
+            if not data:
+                raise UnreadableError(TruncatedAnswerError(INCOMPLETE))
+        try:
+            piece = stream.decompress(data, _STEP)
+        except _zlib.error:
+            raise UnreadableError(TruncatedAnswerError(INCOMPLETE)) from None
+        # Counted in each step: a few kilobytes can decompress to gigabytes.
+        remaining -= len(piece)
+        if remaining < 0:
+            raise oversized(limit)
+        yield piece
+    if stream.unused_data or position < len(body):
+        raise UnreadableError(MalformedAnswerError("the body goes on after its gzip"))

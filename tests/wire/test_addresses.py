@@ -29,9 +29,8 @@ from tests.wire.transporting import TOKEN
 )
 def test_wrong_base_url_is_rejected(base_url: str) -> None:
     """http is for this machine only; nothing but host, port and path has a meaning."""
-    with pytest.raises(SelectionError, match="base_url") as caught:
+    with pytest.raises(SelectionError, match="base_url"):
         Transport(base_url)
-    assert repr(base_url) in str(caught.value)
 
 
 async def test_allow_http_warns_and_skips_proxies(

@@ -2,10 +2,9 @@
 
 import asyncio
 import gzip
-import sys
 import tracemalloc
 import zlib
-from typing import Any
+from typing import Self
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -17,11 +16,6 @@ from tests import examples
 from tests.services.raw import answer
 from tests.wire.transporting import PLAIN, READ, attempted, chunked, failure_of, wired
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
 
 @pytest.mark.parametrize(
     "raw",
@@ -30,12 +24,9 @@ else:
         chunked(PLAIN),
         answer(body=gzip.compress(PLAIN), content_encoding="gzip"),
         answer(body=gzip.compress(PLAIN), content_encoding=" GZip"),
-        answer(body=gzip.compress(PLAIN[:9]) + gzip.compress(PLAIN[9:]), content_encoding="x-gzip"),
-        answer(body=zstd.compress(PLAIN), content_encoding="zstd"),
-        answer(body=zstd.compress(PLAIN[:9]) + zstd.compress(PLAIN[9:]), content_encoding="zstd"),
         answer(body=PLAIN, content_encoding="identity"),
     ],
-    ids=["plain", "chunked", "gzip", "gzip-named-oddly", "two-gzips", "zstd", "two-zstds", "identity"],
+    ids=["plain", "chunked", "gzip", "gzip-named-oddly", "identity"],
 )
 async def test_a_body_arrives_inflated_and_whole(raw: bytes) -> None:
     """A body arrives inflated and whole, however it was coded and framed."""
@@ -49,10 +40,8 @@ async def test_a_body_arrives_inflated_and_whole(raw: bytes) -> None:
         answer(body=PLAIN),
         chunked(PLAIN),
         answer(body=gzip.compress(PLAIN), content_encoding="gzip"),
-        answer(body=zstd.compress(PLAIN), content_encoding="zstd"),
-        answer(body=gzip.compress(b"x" * 600) * 400, content_encoding="gzip"),
     ],
-    ids=["length", "chunked", "gzip bomb", "zstd bomb", "many small gzips"],
+    ids=["length", "chunked", "gzip bomb"],
 )
 async def test_large_body_is_rejected(raw: bytes) -> None:
     """A body is too large before inflating or after it; the message names the bound."""
@@ -76,24 +65,23 @@ async def test_bomb_is_not_inflated() -> None:
             tracemalloc.stop()
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
-async def test_many_compressed_streams_are_rejected(pack: Any) -> None:
-    """Each stream costs work, however little it holds; a thousand of them are taken."""
-    coding = pack.__module__.split(".")[0].replace("backports", "zstd").replace("compression", "zstd")
-    many = pack(b"") * 999
-    async with wired(answer(body=many + pack(b"1"), content_encoding=coding)) as transport:
-        assert (await attempted(transport, READ)).body == b"1"
-    async with wired(answer(body=many * 100, content_encoding=coding)) as transport:
+async def test_bytes_after_gzip_are_rejected() -> None:
+    """Each further stream would cost work, however little it contains."""
+    async with wired(answer(body=gzip.compress(b"") * 2, content_encoding="gzip")) as transport:
         error = await failure_of(transport)
     assert isinstance(error, MalformedAnswerError)
-    assert "1000 compressed streams" in str(error)
+    assert "after its gzip" in str(error)
 
 
 class Endless:
     """A compressed stream that never ends, and gives nothing."""
 
-    eof = needs_input = False
-    unused_data = b""
+    error = zlib.error
+    eof = False
+    unused_data, unconsumed_tail = b"", b"x"
+
+    def decompressobj(self, wbits: int) -> Self:
+        return self
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         return b""
@@ -103,24 +91,19 @@ async def test_inflating_ends_with_total_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When inflating runs into the total timeout its thread ends too, and does not keep the process alive."""
-    monkeypatch.setitem(inflate._CODINGS, "gzip", Endless)
+    monkeypatch.setattr(inflate, "_zlib", Endless())
     timeouts = Timeouts(total=0.3)
     async with wired(answer(body=b"x", content_encoding="gzip"), timeouts=timeouts) as transport:
         assert isinstance(await failure_of(transport), RequestTimeoutError)
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
-@given(
-    st.lists(st.binary(max_size=200) | st.integers(0, 200_000).map(bytes), min_size=1, max_size=20),
-    st.sampled_from(["gzip", "zstd"]),
-)
+@given(st.binary(max_size=200) | st.integers(0, 2_000_000).map(bytes))
 @settings(max_examples=examples(50))
-def test_compressed_streams_inflate_to_their_source(parts: list[bytes], coding: str) -> None:
-    """Streams of any sizes, empty ones too, inflate to what was compressed; cut by a byte they are broken."""
-    pack = {"gzip": gzip.compress, "zstd": zstd.compress}[coding]
-    body = b"".join(map(pack, parts))
-    whole = b"".join(parts)
-    assert asyncio.run(inflate.inflated(body, coding, len(whole))) == whole
+def test_gzip_inflates_to_its_source(whole: bytes) -> None:
+    """Bodies of any size inflate to what was compressed; cut by a byte they are broken."""
+    body = gzip.compress(whole)
+    assert asyncio.run(inflate.inflated(body, "gzip", len(whole))) == whole
     with pytest.raises(inflate.UnreadableError) as caught:
-        asyncio.run(inflate.inflated(body[:-1], coding, len(whole)))
+        asyncio.run(inflate.inflated(body[:-1], "gzip", len(whole)))
     assert type(caught.value.error) is TruncatedAnswerError

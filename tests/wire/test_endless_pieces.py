@@ -82,14 +82,13 @@ async def test_larger_headers_are_not_retried(headers: bytes) -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("coding", ["gzip", "zstd"])
-async def test_plain_json_named_as_compressed(coding: str) -> None:
+async def test_plain_json_named_as_compressed() -> None:
     """The message says so, and it is not retried."""
-    async with sending(answer(content_encoding=coding)) as (server, sender, _):
+    async with sending(answer(content_encoding="gzip")) as (server, sender, _):
         with pytest.raises(MalformedAnswerError) as caught:
             await sender.send(READ)
     assert len(server.requests) == 1
-    assert f"JSON, and not {coding}" in str(caught.value)
+    assert "JSON, and not gzip" in str(caught.value)
 
 
 @pytest.mark.virtual

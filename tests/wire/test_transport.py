@@ -24,7 +24,7 @@ async def test_request_has_token_and_parameters() -> None:
     assert sent.target == "/api/v1/entities/O-%2F/x?cursor=a%2Bb%2F%20%3D%26%C3%BC&limit=5"
     assert sent.headers["authorization"] == f"Bearer {TOKEN}"
     assert sent.headers["accept"] == "application/json"
-    assert sent.headers["accept-encoding"] == "gzip, zstd"
+    assert sent.headers["accept-encoding"] == "gzip"
     assert sent.headers["user-agent"].startswith("asyncfin/")
     assert "content-type" not in sent.headers
     assert "cookie" not in sent.headers

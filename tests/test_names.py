@@ -25,7 +25,7 @@ PARTICIPLE = re.compile(r"[a-z]{3,}(?<!e)ed")
 VAGUE_NAMES: dict[str, int] = {
     "analysis": 3,
     "cache": 1,
-    "cli": 26,
+    "cli": 3,
     "conformance": 3,
     "extraction": 47,
     "ground": 59,

@@ -24,6 +24,8 @@ _STATS = (
     *("spent_today", "left_today", "daily_budget", "exhausted_until"),
     *("rate", "burst", "learned", "level"),
 )
+# What makes a bucket or a cache unknown.
+_UNREADABLE = (UsageError, ArgumentError, BucketUnavailableError, OSError)
 _HOLDER = ("host", "pid", "began", "renewed")
 
 # The document of a bucket, a cache or an extraction. A field is None if it is unknown,
@@ -91,7 +93,7 @@ async def check(
         entity_id: The entity, O- and 32 characters, or its name.
         max_requests: The most requests that it may send, retries included.
     """
-    entity_id = names.entity_id(entity_id)
+    (entity_id,) = names.require_ids([entity_id])
     service.check()
 
     from asyncfin import check as run_check
@@ -143,17 +145,16 @@ async def cache(
 
     with prefix_errors("--cache"):
         # No account is needed: `inspect` and `clear` are about the whole folder.
-        file_cache = FileCache(folder)
-        # A mistyped path must not look like an empty cache.
-        if not has_path(folder, folder=True):
-            raise UsageError(
-                f"--cache {folder}: there is no such folder; commands that read make it"
-            )
-        async with aclosing(file_cache):
-            if clear:
-                await file_cache.clear(
-                    None if entity is None else names.entity_id(entity)
+        async with aclosing(FileCache(folder)) as file_cache:
+            # A mistyped path must not look like an empty cache.
+            if not has_path(folder, folder=True):
+                raise UsageError(
+                    f"--cache {folder}: there is no such folder; commands that read "
+                    "make it"
                 )
+            if clear:
+                (entity_id,) = [None] if entity is None else names.entity_ids([entity])
+                await file_cache.clear(entity_id)
             stats = await file_cache.inspect()
     if json:
         print_json({"folder": folder, **asdict(stats)})
@@ -179,9 +180,10 @@ async def status(
 
     The bucket is that of ASYNCFIN_BUCKET, the cache that of ASYNCFIN_CACHE. It
     costs no request, and books and changes nothing, except with --resume: that
-    ends a pause and a used-up allowance, and leaves spending and rate. What
-    cannot be read is unknown, with a reason; the exit code is 0. A folder that
-    does not exist is an error.
+    ends a pause and a used-up allowance, and leaves spending and rate. A bucket,
+    a cache or a store that does not exist or cannot be read is unknown, with a
+    reason, and the exit code is 0. Only an extraction's folder that does not
+    exist is an error.
 
       asyncfin status prices/ s3://figures/prices
     """
@@ -198,8 +200,7 @@ async def status(
     lines = [*_list_bucket(bucket), _describe_cache(cache)]
     for extraction in extractions:
         lines += _list_extraction(extraction)
-    for line in lines:
-        screen().print(line)
+    screen().print("\n".join(lines))
 
 
 async def _read_bucket(*, resume: bool) -> Document:
@@ -212,11 +213,10 @@ async def _read_bucket(*, resume: bool) -> Document:
 
     place = shared_place()
     document = _make_document(place, *_STATS, "paused_seconds")
-    if place is None:
-        if resume:
-            raise UsageError("--resume needs a shared bucket: set ASYNCFIN_BUCKET")
-        return document | {"reason": "ASYNCFIN_BUCKET is not set"}
     try:
+        if place is None:
+            advice = "--resume needs a shared bucket: " if resume else ""
+            raise UsageError(f"{advice}ASYNCFIN_BUCKET is not set")
         if ":/" not in place and not has_path(place, folder=False):
             raise UsageError(
                 f"{place} does not exist; the first process that sends a request "
@@ -226,7 +226,7 @@ async def _read_bucket(*, resume: bool) -> Document:
             if resume:
                 await bucket.resume()
             stats = await bucket.inspect()
-    except (UsageError, BucketUnavailableError, OSError) as error:
+    except _UNREADABLE as error:
         if resume:
             raise
         return document | {"reason": str(error)}
@@ -244,17 +244,17 @@ async def _read_cache() -> Document:
     try:
         if place is None or (cache := shared_cache()) is None:
             raise UsageError("ASYNCFIN_CACHE is not set")
+        if not has_path(place, folder=True):
+            raise UsageError(f"{place} is not a folder")
         async with aclosing(cache):
-            if not has_path(place, folder=True):
-                raise UsageError(f"{place} is not a folder")
             stats = await cache.inspect()
-    except (UsageError, ArgumentError, OSError) as error:
+    except _UNREADABLE as error:
         return document | {"reason": str(error)}
     return document | {"series": stats.series, "bytes": stats.bytes}
 
 
 def _make_document(place: str | None, *fields: str) -> Document:
-    """Return the document of a place of which nothing is known yet."""
+    """Return the document of a place of which nothing is read yet."""
     # An address can contain a password.
     address = place and without_password(place)
     return {"place": address, **dict.fromkeys(fields), "reason": None}

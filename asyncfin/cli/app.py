@@ -85,13 +85,13 @@ class _Helped(App):
     def _options(self) -> ArgumentCollection:
         arguments = super().assemble_argument_collection(parse_docstring=False)
         # From the docstrings alone: cyclopts would compile the source of each class.
-        documented: list[Any] = [self.default_command]
+        objects: list[Any] = [self.default_command]
         for argument in arguments:
             if argument.children:
-                documented += argument.resolved_hint.__mro__
+                objects += argument.resolved_hint.__mro__
         helps = {
             name: " ".join(text.split())
-            for item in reversed(documented)
+            for item in reversed(objects)
             for name, text in _ENTRY.findall(cleandoc(item.__doc__ or ""))
         }
         for argument in arguments:
@@ -103,13 +103,13 @@ class _Helped(App):
         return self._options
 
 
-def application(*, listing: bool = False, helped: str | None = None) -> App:
+def application(*, listing: bool = False, command_name: str | None = None) -> App:
     """Return the application.
 
     Args:
         listing: give each command its line of COMMANDS for help, for which it is not
             imported.
-        helped: the command whose help is printed, if one is known.
+        command_name: the command whose help is printed, if any.
     """
     app = App(
         name="asyncfin",
@@ -129,9 +129,9 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
     for position, (title, commands) in enumerate(COMMANDS.items()):
         group = Group(title, sort_key=position)
         for command, line in commands.items():
-            if NAMES[command] == helped:
+            if NAMES[command] == command_name:
                 module, _, function = command.partition(":")
-                only = _Helped(name=helped, group=group)
+                only = _Helped(name=command_name, group=group)
                 only.default(getattr(import_module(f"asyncfin.cli.{module}"), function))
                 app.command(only)
             else:
@@ -151,7 +151,7 @@ def run(arguments: Sequence[str]) -> int:
             case [] | ["--help" | "-h", *_]:
                 application(listing=True)(arguments)
             case [name, "--help" | "-h"] if name in NAMES.values():
-                application(listing=True, helped=name).help_print([name])
+                application(listing=True, command_name=name).help_print([name])
             case _:
                 application()(arguments)
         sys.stdout.flush()
@@ -159,7 +159,7 @@ def run(arguments: Sequence[str]) -> int:
         _discard_output()
         return Exit.BROKEN_PIPE
     except FAILURES as failure:
-        code, line = exit_line(failure)
+        code, line = exit_line(failure, arguments)
         print_error(line)
         try:
             sys.stdout.flush()

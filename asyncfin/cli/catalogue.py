@@ -20,15 +20,14 @@ from asyncfin.cli.options import (
     Service,
     entity_group,
     has_path,
-    opened,
+    open_text,
 )
 from asyncfin.csv import csv_text
 from asyncfin.errors import SelectionError, printable
-from asyncfin.names import read_rows
-from asyncfin.words import counted, entity_names, listed, named_entity
+from asyncfin.words import counted, entity_names, listed, named_entity, spanned
 
 if TYPE_CHECKING:
-    from asyncfin import Catalogue, CatalogueSeries, Client, Select
+    from asyncfin import Catalogue, CatalogueSeries, Select
     from asyncfin.typing import Match
 
 # The series of a metric and path, each with the position of its catalogue.
@@ -77,7 +76,7 @@ async def catalogue(
             and one request.
     """
     try:
-        entities = names.required(entity_ids)
+        entities = names.require_ids(entity_ids)
     except UsageError as error:
         # Without quotes, further words of a search are taken for entities.
         hint = f'; words are one argument: --search "{search} ..."' if search else ""
@@ -94,6 +93,8 @@ async def catalogue(
     service.check()
 
     from asyncfin.cli.session import check_failed, connect, read_each
+    from asyncfin.typing import SearchResult
+    from asyncfin.web.last_periods import read_last_periods
 
     async with connect(service, "Reading the catalogue", names) as (client, _):
         if publication:
@@ -101,46 +102,35 @@ async def catalogue(
             return
         answers = await read_each(client, entities, client.catalogue)
         catalogues = list(answers.results.values())
-        groups: Sequence[Matches] = []
-        if search is not None and catalogues:
-            groups = await _search(client, catalogues, search)
-    complaint: SelectionError | None = None
-    if not catalogues:
-        pass
-    elif search is not None:
-        complaint = _print_matches(groups, catalogues, search, form)
-    elif len(entities) == 1:
-        (item,) = catalogues
-        _print_series(_part(item, item.select(select)), len(item), form)
-    else:
-        complaint = _print_metrics(catalogues, select, form)
+        results = []
+        if search is not None:
+            for item in catalogues:
+                # Series that have ended come last.
+                periods = await read_last_periods(client, item)
+                results.append(item.search(search, last_periods=periods))
+    try:
+        if not catalogues:
+            pass
+        elif search is not None:
+            _print_matches(SearchResult.group(results), catalogues, search, form)
+        elif len(entities) == 1:
+            (item,) = catalogues
+            _print_series(_part(item, item.select(select)), len(item), form)
+        else:
+            _print_metrics(catalogues, select, form)
+    except SelectionError:
+        check_failed(answers, len(entities), names)
+        raise
     check_failed(answers, len(entities), names)
-    if complaint is not None:
-        raise complaint
-
-
-async def _search(
-    client: "Client", catalogues: Sequence["Catalogue"], words: str
-) -> "Sequence[Matches]":
-    """Search catalogues for words; series that have ended come last."""
-    from asyncfin.typing import SearchResult
-    from asyncfin.web.last_periods import read_last_periods
-
-    results = [
-        item.search(words, last_periods=await read_last_periods(client, item))
-        for item in catalogues
-    ]
-    return SearchResult.group(results)
 
 
 def _print_publication(fields: Mapping[str, Any], form: Form) -> None:
     from asyncfin.cli.terminal import print_csv, print_json, print_table, screen
 
+    rows = [(name, str(value)) for name, value in fields.items()]
     if form.json:
         print_json(fields)
-        return
-    rows = [(name, str(value)) for name, value in fields.items()]
-    if form.csv:
+    elif form.csv:
         print_csv(csv_text([("field", "value"), *rows]))
     else:
         print_table(screen(), ("field", "value"), rows)
@@ -160,7 +150,7 @@ def _part(catalogue: "Catalogue", series: Iterable["CatalogueSeries"]) -> "Catal
 
 
 def _print_series(part: "Catalogue", total: int, form: Form) -> None:
-    """Print the selected series of a catalogue, of which there are so many in all."""
+    """Print the selected series of a catalogue, which has so many in all."""
     from asyncfin.cli.terminal import print_json, print_rows, print_table, screen
 
     if form.json:
@@ -182,25 +172,26 @@ def _print_series(part: "Catalogue", total: int, form: Form) -> None:
             for series in group.series
         ]
         print_table(console, ("metric", "label", "scope path"), rows)
-    first, last = (
-        (part.periods[0], part.periods[-1]) if part.periods else ("none", "none")
-    )
     lines = [
         f"publication {part.dataset_id} of {part.created_timestamp:%Y-%m-%d %H:%M} UTC",
         f"{len(part):,} of {counted(total, 'series', 'series')}: "
         f"{counted(len(part.by_metric), 'metric')}, "
         f"{counted(len(part.by_path), 'scope path')}, "
         f"{counted(len(part.groups), 'reporting group')}",
-        f"{counted(len(part.periods), 'period')}: {first} to {last}",
+        f"{counted(len(part.periods), 'period')}: {spanned(part.periods) or 'none'}",
     ]
     console.print("\n".join(["", *map(printable, lines)]), style="dim")
 
 
 def _print_metrics(
     catalogues: Sequence["Catalogue"], select: "Select", form: Form
-) -> SelectionError | None:
-    """Print how many series of each metric the entities have, or return the error."""
-    from asyncfin.cli.terminal import print_csv, print_json, print_table, screen
+) -> None:
+    """Print how many series of each metric the entities have.
+
+    Raises:
+        SelectionError: none of them has any.
+    """
+    from asyncfin.cli.terminal import print_json, print_rows, print_table, screen
     from asyncfin.text import GAP
 
     parts = [
@@ -209,35 +200,29 @@ def _print_metrics(
     if not any(map(len, parts)) and any(map(len, catalogues)):
         catalogue = next(filter(len, catalogues))
         missing = catalogue.missing(select)
-        return SelectionError(catalogue.explain(missing), missing=missing)
+        raise SelectionError(catalogue.explain(missing), missing=missing)
     if form.json:
         print_json([asdict(part, recurse=False) for part in parts])
-        return None
+        return
+    if form.csv:
+        print_rows([row for part in parts for row in part.rows()], as_json=False)
+        return
     labels: dict[str, str] = {}
     for part in parts:
         for metric_id, series in part.by_metric.items():
             labels.setdefault(metric_id, series[0].label)
-    counts = {
-        metric_id: [len(part.by_metric.get(metric_id, ())) for part in parts]
-        for metric_id in labels
-    }
+    rows = []
+    for metric_id, label in labels.items():
+        counts = [len(part.by_metric.get(metric_id, ())) for part in parts]
+        texts = [f"{count:,}" if count else GAP for count in counts]
+        rows.append([metric_id, label, *texts])
     # Those that most entities have come first.
-    rows = sorted(counts.items(), key=lambda item: item[1].count(0))
-    if form.csv:
-        heads = ["metric_id", "series_label", *(part.entity_id for part in parts)]
-        print_csv(
-            csv_text([heads, *([name, labels[name], *row] for name, row in rows)])
-        )
-        return None
-    texts = [
-        [name, labels[name], *(f"{count:,}" if count else GAP for count in row)]
-        for name, row in rows[:_MOST_METRICS]
-    ]
+    rows.sort(key=lambda row: row[2:].count(GAP))
     console = screen()
-    print_table(console, ["metric", "label", *entity_names(parts).values()], texts)
+    heads = ["metric", "label", *entity_names(parts).values()]
+    print_table(console, heads, rows[:_MOST_METRICS])
     if (hidden_count := len(rows) - _MOST_METRICS) > 0:
         console.print(f"and {counted(hidden_count, 'more metric')}", style="dim")
-    return None
 
 
 def _print_matches(
@@ -245,46 +230,45 @@ def _print_matches(
     catalogues: Sequence["Catalogue"],
     words: str,
     form: Form,
-) -> SelectionError | None:
-    """Print a row for each metric and path that a search has found, or return the
-    error.
+) -> None:
+    """Print a row for each metric and path that a search has found.
+
+    Raises:
+        SelectionError: it has found none.
     """
     from asyncfin.cli.terminal import print_rows, print_table, screen
     from asyncfin.typing import Rank
 
     if not groups:
-        return SelectionError(
+        raise SelectionError(
             f"no series has the words {words!r}, or comes close to them"
         )
-    is_close = groups[0][0][1].rank == Rank.CLOSE
-    rows = [_make_match(matches, catalogues) for matches in groups]
-    if form.json or form.csv:
-        if is_close:
+    has_table = not (form.json or form.csv)
+    if groups[0][0][1].rank == Rank.CLOSE:
+        if has_table:
+            screen().print(_CLOSE)
+        else:
             print_error(f"asyncfin: {_CLOSE}")
-        if form.csv:
-            for row in rows:
-                row |= {name: ";".join(row[name]) for name in _LISTS}
+    rows = [_make_match(matches, catalogues) for matches in groups]
+    if not has_table:
+        for row in rows if form.csv else ():
+            row |= {name: ";".join(row[name]) for name in _LISTS}
         print_rows(rows, as_json=form.json)
-        return None
-    console = screen()
-    if is_close:
-        console.print(_CLOSE)
+        return
     names = entity_names(catalogues)
-    texts = []
-    for matches, row in list(zip(groups, rows, strict=True))[:_MOST_MATCHES]:
+    cells = []
+    for matches, row in zip(groups[:_MOST_MATCHES], rows, strict=False):
         index, match = matches[0]
         label = match.note(match.series.label)
         scopes = " / ".join(catalogues[index].scope_names(match.series.scopes))
-        entities = "all"
-        if len(row["entity_ids"]) < len(names):
-            entities = listed([names[entity_id] for entity_id in row["entity_ids"]])
-        texts.append((match.series.metric_id, label, scopes, entities))
-    print_table(console, ("metric", "label", "scopes", "entities"), texts)
+        entities = listed([names[entity_id] for entity_id in row["entity_ids"]])
+        if len(row["entity_ids"]) == len(names):
+            entities = "all"
+        cells.append((match.series.metric_id, label, scopes, entities))
+    print_table(screen(), ("metric", "label", "scopes", "entities"), cells)
     if (hidden_count := len(groups) - _MOST_MATCHES) > 0:
-        console.print(
-            f"and {hidden_count:,} more: --csv has all, with ids", style="dim"
-        )
-    return None
+        line = f"and {hidden_count:,} more: --csv has all, with ids"
+        screen().print(line, style="dim")
 
 
 def _make_match(
@@ -307,7 +291,7 @@ async def names(
     ids: Annotated[
         Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)
     ] = None,
-    into: Path | None = None,
+    file: Annotated[Path | None, Parameter(name="--into")] = None,
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
@@ -324,14 +308,14 @@ async def names(
         entity_ids: The entities, O- and 32 characters each, or names of the file of
             --names.
         ids: A file of more entity ids, one a line; - for standard input.
-        into: Add the entities to this file. What it contains stays, and costs no
+        file: Add the entities to this file. What it contains stays, and costs no
             request.
     """
     # The file of ASYNCFIN_NAMES may be the one that is to be written.
     if names.names is not None and not has_path(str(names.names), folder=False):
         names = Names(names=Path())
-    heads, rows = (_COLUMNS, []) if into is None else _read_names(into)
-    entities = names.required(entity_ids, ids)
+    heads, rows = (_COLUMNS, []) if file is None else _read_names(file)
+    entities = names.require_ids(entity_ids, ids)
     service.check()
 
     from asyncfin.cli.session import check_failed, connect, read_each
@@ -341,23 +325,21 @@ async def names(
     missing = [entity_id for entity_id in entities if entity_id not in listed_ids]
     async with connect(service, "Reading", names) as (client, _):
         answers = await read_each(client, missing, client.dataset)
-    additions = [
-        {"id": entity_id, "name": dataset.name}
-        for entity_id, dataset in answers.results.items()
-    ]
-    cells = ([row.get(head, "") for head in heads] for row in [*rows, *additions])
-    lines = [heads, *cells]
-    if into is None:
+    for entity_id, dataset in answers.results.items():
+        rows.append({"id": entity_id, "name": dataset.name})
+    lines = [heads, *([row.get(head, "") for head in heads] for row in rows)]
+    if file is None:
         # As they are, so that --names reads the same names; a terminal gets them
         # escaped.
         is_raw = not sys.stdout.isatty()
         print_csv(csv_text(lines, raw=is_raw), raw=is_raw)
     else:
+        additions = len(answers.results)
         if additions or not rows:
             content = csv_text(lines, raw=True).encode()
-            replace_file(into, methodcaller("write", content))
-        total = counted(len(lines) - 1, "entity", "entities")
-        print_text(f"{into}: {total}, {len(additions):,} of them new")
+            replace_file(file, methodcaller("write", content))
+        total = counted(len(rows), "entity", "entities")
+        print_text(f"{file}: {total}, {additions:,} of them new")
     check_failed(answers, len(entities), names)
 
 
@@ -365,20 +347,22 @@ def _read_names(file: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Return the columns and rows of a file of names; those of an empty one if it does
     not exist.
     """
-    what = f"--into {file}"
+    from asyncfin.names import read_rows
+
+    label = f"--into {file}"
     if not file.exists():
         if not file.parent.is_dir():
-            raise UsageError(f"{what} can't be written: {file.parent} is not a folder")
+            raise UsageError(f"{label} can't be written: {file.parent} is not a folder")
         return _COLUMNS, []
-    with opened(file, what, _ADVICE) as lines:
+    with open_text(file, label, _ADVICE) as lines:
         try:
             heads, entries = read_rows(lines)
             rows = list(entries)
         except KeyError:
             raise UsageError(
-                f"{what} does not have the columns id and name: {_ADVICE}"
+                f"{label} does not have the columns id and name: {_ADVICE}"
             ) from None
     for line, row in enumerate(rows, 2):
-        with prefix_errors(f"{what}, line {line}"):
+        with prefix_errors(f"{label}, line {line}"):
             check_entity_id(row["id"])
     return heads or _COLUMNS, rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -50,16 +50,14 @@ class EntitiesFailedError(Exception):
     """Some of many entities failed, or all of them.
 
     Args:
-        failed: the failure of each failed one.
-        entities: how many there are in all.
+        failures: the failures, one for each entity that failed.
+        total: how many entities there are in all.
     """
 
-    def __init__(self, failed: Sequence[Failure], entities: int) -> None:
-        super().__init__(
-            f"{len(failed):,} of {counted(entities, 'entity', 'entities')} failed"
-        )
-        self.failed = tuple(failed)
-        self.entities = entities
+    def __init__(self, failures: Sequence[Failure], total: int) -> None:
+        entities = counted(total, "entity", "entities")
+        super().__init__(f"{len(failures):,} of {entities} failed")
+        self.failures, self.total = failures, total
 
 
 class InterruptedRunError(KeyboardInterrupt):
@@ -104,15 +102,29 @@ _OPTIONS = {
     "base_url": "--base-url",
     "user_agent": "ASYNCFIN_USER_AGENT",
     "account": "ASYNCFIN_ACCOUNT",
-    "rate": "--rate",
+    **{name: f"--{name}" for name in ("rate", "last", "history", "since", "port")},
     "daily_budget": "--daily-budget",
-    "last": "--last",
+    "max_in_flight": "--max-in-flight",
+    "max_outage": "--max-outage",
+    "max_requests": "--max-requests",
+    "max_age": "--max-age",
     "months": "--trailing",
     "to": "--into",
-    "history": "--history",
     "n": "--latest",
-    "since": "--since",
-    "when": "WHEN",
+    "when": "the time",
+    "hosts": "--host",
+}
+# The options of periods, of which an error names the one that was typed.
+_PERIOD_OPTIONS = (
+    *("--exact", "--trailing", "--from", "--to"),
+    *("--annual", "--quarterly", "--half-yearly"),
+)
+# What the library says of Python, and what the command line says instead.
+_PHRASES = {
+    " or None,": ",",
+    "a date or datetime with a time zone, or its text,": "a date or time",
+    "allow_http=True": "--allow-http is given",
+    "extract(..., history=True) (--history on the command line)": "extract --history",
 }
 
 # The names that are no words, wherever a message has them.
@@ -161,28 +173,31 @@ def prefix_errors(option: str) -> Iterator[None]:
     try:
         yield
     except SelectionError as error:
-        complaint = with_options(error)
+        complaint = with_options(error).replace("end_month", "the month")
     else:
         return
+    # In place of an argument's name.
+    complaint = re.sub(rf"^([a-z_]+ (?=must )|{re.escape(option)}:? )", "", complaint)
+    between = " " if complaint.startswith("must ") else ": "
     # Out here, so that it has no context: one mistake of the user's is one error, not
     # two.
-    if complaint.startswith(f"{option} "):
-        raise UsageError(complaint)
-    raise UsageError(f"{option}: {complaint}")
+    raise UsageError(f"{option}{between}{complaint}")
 
 
-def exit_line(failure: Exception) -> tuple[Exit, str]:
-    """Return the exit code of one of FAILURES and its line for standard error."""
+def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, str]:
+    """Return the exit code of one of FAILURES and its line for standard error.
+
+    Args:
+        arguments: those of the command; the line names an option as it was typed.
+    """
     complaint, advice = str(failure), _find_advice(type(failure))
     match failure:
         case EntitiesFailedError():
-            kinds = dict.fromkeys(item.error for item in failure.failed)
-            lines = (_find_advice(getattr(asyncfin.errors, kind)) for kind in kinds)
-            advice = "; ".join(
-                dict.fromkeys(
-                    line or "the report says what to correct" for line in lines
-                )
-            )
+            lines = dict[str, None]()
+            for item in failure.failures:
+                line = _find_advice(getattr(asyncfin.errors, item.error))
+                lines[line or "the report says what to correct"] = None
+            advice = "; ".join(lines)
         case CycloptsError():
             complaint = _describe(failure).strip()
             if complaint.endswith("?"):  # it proposes something itself
@@ -190,7 +205,8 @@ def exit_line(failure: Exception) -> tuple[Exit, str]:
         case NotFoundError(is_name=True):
             advice = "give the id, or a file that has the name as --names FILE"
         case SelectionError():
-            complaint = with_options(failure)
+            options = {word.partition("=")[0] for word in arguments}
+            complaint = with_options(failure, options)
             if failure.missing:
                 advice = _propose_repeating(failure.missing) or _SEE_CATALOGUE
         case OSError() if "://" in str(failure.filename):
@@ -222,25 +238,34 @@ def exit_code_for(failure: Exception) -> Exit:
     from asyncfin.extraction.report import exit_code_of, exit_code_of_failures
 
     if isinstance(failure, EntitiesFailedError):
-        return exit_code_of_failures(failure.failed, failure.entities)
+        return exit_code_of_failures(failure.failures, failure.total)
     return exit_code_of(type(failure), getattr(failure, "concerns", None))
 
 
-def with_options(error: SelectionError) -> str:
-    """Return an error's text with options in place of Python."""
+def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
+    """Return an error's text with options in place of Python.
+
+    Args:
+        options: those that were typed.
+    """
     # Here, since the list of commands needs no model.
     from asyncfin import Exact, Trailing
 
     complaint = error.problem
     name = re.split("[ :]", complaint, maxsplit=1)[0]
-    if name in _OPTIONS:
-        complaint = _OPTIONS[name] + complaint.removeprefix(name)
+    names = dict(_OPTIONS)
+    for option in _PERIOD_OPTIONS:
+        if option in options:
+            names.setdefault("periods", option)
+    if name in names:
+        complaint = names[name] + complaint.removeprefix(name)
     complaint = _ARGUMENT.sub(lambda match: _OPTIONS[match[0]], complaint)
-    complaint = complaint.replace("allow_http=True", "--allow-http is given")
+    for phrase, words in _PHRASES.items():
+        complaint = complaint.replace(phrase, words)
     match error.instead:
         case Exact(periods=periods):
-            options = " ".join(f"--exact {period}" for period in periods)
-            return f"{complaint}; write {options}"
+            texts = " ".join(f"--exact {period}" for period in periods)
+            return f"{complaint}; write {texts}"
         case Trailing(months=months):
             return f"{complaint}; write --trailing {months}"
         case str(label):

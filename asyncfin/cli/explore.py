@@ -68,7 +68,7 @@ async def explore(
         raise UsageError(
             f"--root-path must be a path such as /explore, not {root_path!r}"
         )
-    companies_by_id = names.offered(entity_ids, ids)
+    companies_by_id = names.offer(entity_ids, ids)
     if service.base_url is not None and not companies_by_id:
         raise UsageError(
             "no company is offered: give entity ids, such as asyncfin explore "
@@ -119,9 +119,7 @@ async def _open_companies(
 
     async with aclosing(MemoryCache()) as memory:
         if companies_by_id:
-            async with open_client(
-                service, max_age=max_age, otherwise=memory
-            ) as client:
+            async with open_client(service, max_age=max_age, memory=memory) as client:
                 yield client, companies_by_id
             return
         async with Sandbox.demo() as sandbox:
@@ -143,9 +141,9 @@ async def _announce(server: Any) -> None:
     progress_console().print("Ctrl-C ends the explorer.", style="dim")
 
 
-def _listen(what: str, host: str, port: int) -> socket.socket:
+def _listen(label: str, host: str, port: int) -> socket.socket:
     """Return a socket that only this machine reaches: its users spend requests. Errors
-    call it `what`.
+    begin with the label.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -153,7 +151,7 @@ def _listen(what: str, host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = os.strerror(error.errno or 0)
     raise UsageError(
-        f"{what} can't be used ({reason}): choose another port, or 0 for a free one"
+        f"{label} can't be used ({reason}): choose another port, or 0 for a free one"
     )
 
 
@@ -189,7 +187,7 @@ async def mcp(
         http: Serve over HTTP on this address, such as 127.0.0.1:8767.
     """
     require("mcp", "mcp", "asyncfin mcp")
-    if not (companies := names.offered(entity_ids, ids)):
+    if not (companies := names.offer(entity_ids, ids)):
         raise UsageError(
             "no company is on offer: give entity ids, --ids FILE or --names FILE"
         )
@@ -206,7 +204,7 @@ async def mcp(
     from asyncfin.mcp import http_app, server
 
     options = {"max_age": max_age, "stale_if_error": stale_if_error}
-    async with open_client(service, otherwise=MemoryCache(), **options) as client:
+    async with open_client(service, memory=MemoryCache(), **options) as client:
         tools = server(client, companies, max_requests=max_requests)
         if http is None:
             await tools.run_stdio_async()

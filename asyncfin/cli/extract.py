@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import asdict, evolve, frozen
 from cyclopts import Parameter, Token
-from cyclopts.validators import Number
 
 from asyncfin.cli.errors import (
     EntitiesFailedError,
     InterruptedRunError,
     UsageError,
+    prefix_errors,
     print_error,
-    with_options,
 )
 from asyncfin.cli.options import (
     STDIN,
@@ -55,14 +54,11 @@ def _parse_folder(_: Any, tokens: Sequence[Token]) -> str:
     """Return the folder that --into names; reject, in the words of the option, where no
     files can be put.
     """
-    from asyncfin.errors import ArgumentError
     from asyncfin.extraction.places import place_of
 
     text = tokens[-1].value
-    try:
+    with prefix_errors("--into"):
         place_of(text)
-    except ArgumentError as error:
-        raise UsageError(with_options(error)) from None
     return text
 
 
@@ -100,7 +96,7 @@ class Run:
     fresh_for: Annotated[timedelta | None, Parameter(converter=_parse_duration)] = None
     allow_missing: Annotated[bool, Parameter(negative="")] = False
     wait: bool = False
-    max_outage: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    max_outage: float | None = None
     no_lock: bool = False
     history: bool = False
     prune: bool = False
@@ -122,14 +118,14 @@ class Run:
 
 def extract(
     *entity_ids: str,
-    into: Annotated[str, Parameter(converter=_parse_folder)],
+    folder: Annotated[str, Parameter(name="--into", converter=_parse_folder)],
     ids: Annotated[
         Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)
     ] = None,
     dry_run: bool = False,
     run: Run = Run(),
-    restated: bool = False,
-    both: bool = False,
+    is_restated: Annotated[bool, Parameter(name="--restated")] = False,
+    has_both: Annotated[bool, Parameter(name="--both")] = False,
     quiet: bool = False,
     json: AsJson = False,
     selection: Selection = Selection(),
@@ -150,12 +146,12 @@ def extract(
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names.
-        into: The folder for the files, or a URL such as s3://bucket/prefix; the lock is
-            next to it.
+        folder: The folder for the files, or a URL such as s3://bucket/prefix; the lock
+            is next to it.
         ids: A file of more entity ids or names, one a line; - for standard input.
         dry_run: Only estimate the cost.
-        restated: The latest restated values instead of the original ones.
-        both: Both versions, which the column asked_version distinguishes.
+        is_restated: The latest restated values instead of the original ones.
+        has_both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
     """
     if ids == service.token_file == STDIN:
@@ -163,23 +159,24 @@ def extract(
             "--ids and --token-file can't both be standard input: name a file for one "
             "of them"
         )
-    if both and restated:
+    if has_both and is_restated:
         raise UsageError("--both includes the restated values: leave out --restated")
-    version: AskedVersion = "latest_restated" if restated else "original"
+    version: AskedVersion = "latest_restated" if is_restated else "original"
     arguments: dict[str, Any] = {
         "select": selection.select(),
         "periods": periods.selection(),
-        "value_version": "both" if both else version,
-        "to": into,
+        "value_version": "both" if has_both else version,
+        "to": folder,
         # Read before the event loop runs, where Ctrl-C would not end a wait for
         # standard input.
-        "entity_ids": names.required(entity_ids, ids),
+        "entity_ids": names.require_ids(entity_ids, ids),
     }
-    require_place(into, "extract", f"--into {into}")
+    require_place(folder, "extract")
     service.check()
 
     import asyncio
 
+    from asyncfin import Retry
     from asyncfin.cli.terminal import print_json, screen
     from asyncfin.extraction.collector import collect_rarely
     from asyncfin.extraction.last import Stop
@@ -192,12 +189,11 @@ def extract(
         else:
             screen().print(names.add_names(str(cost)))
         return
+    options = {"lane": "bulk", "retry": Retry(max_outage=run.patience), **asdict(pace)}
     stop = Stop()
     collect_rarely()
-    options = {"retry": run.patience, **asdict(pace)}
-    arguments |= {**run.arguments(), "stop": stop}
     with _show_progress(names, quiet=quiet) as show:
-        arguments["progress"] = show
+        arguments |= {**run.arguments(), "stop": stop, "progress": show}
         report = asyncio.run(_extract(service, options, arguments))
     if json:
         print_json(report_document(report))
@@ -209,10 +205,9 @@ def extract(
 async def _extract(
     service: Service, options: dict[str, Any], arguments: dict[str, Any]
 ) -> "ExtractReport":
-    from asyncfin import Retry, UnknownToAllError, extract
+    from asyncfin import UnknownToAllError, extract
     from asyncfin.cli.session import open_client
 
-    options |= {"lane": "bulk", "retry": Retry(max_outage=options["retry"])}
     async with (
         open_client(service, **options) as client,
         _handle_signals(arguments["stop"]),
@@ -332,38 +327,33 @@ def _show_progress(names: Names, *, quiet: bool) -> "Iterator[OnProgress | None]
     console = progress_console()
     if quiet:
         yield None
-    elif not console.is_terminal:
+        return
+    if not console.is_terminal:
         # rich would wrap at 80 columns in a log file.
         console.width = 100_000
         yield _Lines(console, names)
-    else:
-        footer = Text(style="dim", no_wrap=True, overflow="ellipsis")
-        bar = Progress(
-            TextColumn("entities"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=None),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            expand=True,
-        )
-        # The number of entities comes with the first report; until then the bar only
-        # pulses.
-        task = bar.add_task("", total=None)
+        return
+    footer = Text(style="dim", no_wrap=True, overflow="ellipsis")
+    bar = Progress(
+        TextColumn("entities"),
+        MofNCompleteColumn(),
+        BarColumn(bar_width=None),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        expand=True,
+    )
+    # The number of entities comes with the first report; until then the bar only
+    # pulses.
+    task = bar.add_task("", total=None)
 
-        def show(progress: "ExtractProgress") -> None:
-            if failure := _describe_failure(progress, names):
-                console.print(failure)
-            bar.update(task, completed=_count_ended(progress), total=progress.entities)
-            footer.plain = _describe_cost(progress).replace(", waiting:", "\nwaiting:")
+    def show(progress: "ExtractProgress") -> None:
+        if failure := _describe_failure(progress, names):
+            console.print(failure)
+        bar.update(task, completed=_count_ended(progress), total=progress.entities)
+        footer.plain = _describe_cost(progress).replace(", waiting:", "\nwaiting:")
 
-        with Live(
-            get_renderable=lambda: Group(bar.get_renderable(), footer),
-            console=console,
-            refresh_per_second=4,
-            transient=True,
-        ):
-            yield show
+    with Live(Group(bar, footer), console=console, transient=True):
+        yield show
 
 
 class _Lines:
@@ -397,7 +387,7 @@ def _describe_failure(progress: "ExtractProgress", names: Names) -> str:
     """Return a line for the entity that has just failed, or nothing if none has."""
     if progress.ended is None or (failure := progress.ended.failure) is None:
         return ""
-    name = names.add_name(progress.ended.entity_id)
+    name = names.add_names(progress.ended.entity_id)
     return f"{name} failed: {failure.error}: {failure.message}"
 
 

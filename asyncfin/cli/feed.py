@@ -40,24 +40,24 @@ _SHOWN = {
 class FeedForm(Form):
     """The form of rows of a change feed."""
 
-    to: Annotated[
-        Path | None, Parameter(help="Write the rows to this Parquet file.")
+    file: Annotated[
+        Path | None, Parameter(name="--to", help="Write the rows to this Parquet file.")
     ] = None
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        if self.to is None:
+        if (file := self.file) is None:
             return
-        if self.to.suffix != ".parquet":
-            raise UsageError(f"--to must be the path of a .parquet file, not {self.to}")
-        local_path("--to", "file", self.to, "copy it there from here")
-        if not self.to.parent.is_dir():
+        if file.suffix != ".parquet":
+            raise UsageError(f"--to must be the path of a .parquet file, not {file}")
+        local_path("--to", "file", file, "copy it there from here")
+        if not file.parent.is_dir():
             raise UsageError(
-                f"--to {self.to} can't be written: {self.to.parent} is not a folder"
+                f"--to {file} can't be written: {file.parent} is not a folder"
             )
 
     def options(self) -> dict[str, bool]:
-        return {**super().options(), "--to": self.to is not None}
+        return {**super().options(), "--to": self.file is not None}
 
 
 def changes(
@@ -92,21 +92,20 @@ def changes(
     """
     choose_one({"--since": since is not None, "--last": last})
     entity_ids = names.entity_ids(entities)
-    require_place(place, "the change feed", place)
+    require_place(place, "the change feed")
 
     from asyncfin import read_changes
     from asyncfin.analysis.changes import CHANGES
     from asyncfin.extraction.contents import feed_contents
 
-    _check_names("--change ", change, dict.fromkeys(CHANGES, ""), place)
+    _check_ids("--change ", change, dict.fromkeys(CHANGES, ""), place)
     table = read_changes(place, since=since, last=last)
     # After the rows: an entity of a run that finishes in between is then in the
     # contents only.
     contents = feed_contents(place)
-    _check_names("", entity_ids, contents.names, place)
-    _check_names("--metric ", metric, dict.fromkeys(contents.metrics, ""), place)
-    entries_by_column = {"entity_id": entity_ids, "metric_id": metric, "change": change}
-    table = _filter(table, entries_by_column)
+    _check_ids("", entity_ids, contents.names, place)
+    _check_ids("--metric ", metric, dict.fromkeys(contents.metrics, ""), place)
+    table = _filter(table, entity_id=entity_ids, metric_id=metric, change=change)
     if not _write(table, form):
         # The rows of an entity that enters the feed would hide the others, unless they
         # are asked for.
@@ -135,15 +134,15 @@ def as_of(
         entities: Only these entities, O- and 32 characters each, or their names.
     """
     entity_ids = names.entity_ids(entities)
-    require_place(place, "the change feed", place)
+    require_place(place, "the change feed")
 
     from asyncfin import as_of as read_state
     from asyncfin.extraction.contents import feed_contents
 
     table = read_state(place, when)
     if entity_ids:
-        _check_names("", entity_ids, feed_contents(place).names, place)
-        table = _filter(table, {"entity_id": entity_ids})
+        _check_ids("", entity_ids, feed_contents(place).names, place)
+        table = _filter(table, entity_id=entity_ids)
     lines = _describe_unknown(table, entity_ids)
     if _write(table, form):
         for line in lines:
@@ -151,12 +150,12 @@ def as_of(
         return
     heads = _heads(table)
     rows = [
-        [*(row[name] or "" for name in heads), row["text"] or _number(row["number"])]
+        [*_read_cells(row, heads), _write_value(row["text"], row["number"])]
         for row in table.slice(0, _MOST_ROWS).to_pylist()
     ]
     entity_count = len(table.column("entity_id").unique())
-    owners = counted(entity_count, "entity", "entities")
-    lines.append(f"{counted(len(table), 'row')} of {owners}{_versions(table)}")
+    entities_text = counted(entity_count, "entity", "entities")
+    lines.append(f"{counted(len(table), 'row')} of {entities_text}{_versions(table)}")
     _print([*heads.values(), "value"], rows, len(table), lines)
 
 
@@ -164,11 +163,11 @@ def _write(table: "pyarrow.Table", form: FeedForm) -> bool:
     """Write the rows in the form of an option, and return whether there is one."""
     from asyncfin.cli.terminal import print_arrow, replace_file, screen
 
-    if form.to is not None:
+    if form.file is not None:
         from pyarrow.parquet import write_table
 
-        replace_file(form.to, partial(write_table, table, compression="zstd"))
-        screen().print(f"{form.to}: {counted(len(table), 'row')}")
+        replace_file(form.file, partial(write_table, table, compression="zstd"))
+        screen().print(f"{form.file}: {counted(len(table), 'row')}")
     elif form.json or form.csv:
         print_arrow(table, as_json=form.json)
     else:
@@ -176,7 +175,7 @@ def _write(table: "pyarrow.Table", form: FeedForm) -> bool:
     return True
 
 
-def _check_names(
+def _check_ids(
     option: str, ids: Sequence[str], names: Mapping[str, str], place: str
 ) -> None:
     """Raise UsageError for an id or a word that a change feed does not have.
@@ -194,17 +193,15 @@ def _check_names(
             )
 
 
-def _filter(
-    table: "pyarrow.Table", entries_by_column: Mapping[str, Sequence[str]]
-) -> "pyarrow.Table":
+def _filter(table: "pyarrow.Table", **entries: Sequence[str]) -> "pyarrow.Table":
     """Return the rows with one of the entries in each column that has entries."""
     import pyarrow
     from pyarrow.compute import is_in
 
-    for name, entries in entries_by_column.items():
-        if entries:
-            column, values = table.column(name).cast("string"), pyarrow.array(entries)
-            table = table.filter(is_in(column, value_set=values))
+    for name, texts in entries.items():
+        if texts:
+            column = table.column(name).cast("string")
+            table = table.filter(is_in(column, value_set=pyarrow.array(texts)))
     return table
 
 
@@ -237,15 +234,15 @@ def _print_changes(
     rows.sort(key=lambda row: row["known_from"], reverse=True)
     heads, cells = _heads(table), []
     for row in rows[:_MOST_ROWS]:
-        text = row["text"] or _number(row["number"])
+        value = _write_value(row["text"], row["number"])
         cells.append(
             [
                 f"{run_time(row['run']):%Y-%m-%d}",
                 f"{row['known_from']:%Y-%m-%d %H:%M}",
                 row["change"],
-                *(row[name] or "" for name in heads),
-                row["before_text"] or _number(row["before"]),
-                "" if row["change"] == "vanished" else text,
+                *_read_cells(row, heads),
+                _write_value(row["before_text"], row["before"]),
+                "" if row["change"] == "vanished" else value,
                 _percent(row),
             ]
         )
@@ -285,10 +282,10 @@ def _percent(row: Mapping[str, Any]) -> str:
     """Return the change of a restated row relative to the absolute value before, if
     that is not 0.
     """
-    before = row["before"]
-    if row["change"] != "restated" or not before:
+    base = row["before"]
+    if row["change"] != "restated" or not base:
         return ""
-    return f"{(row['number'] - before) / abs(before):+.1%}"
+    return f"{(row['number'] - base) / abs(base):+.1%}"
 
 
 def _describe_unknown(table: "pyarrow.Table", entity_ids: Sequence[str]) -> list[str]:
@@ -323,8 +320,12 @@ def _versions(table: "pyarrow.Table") -> str:
     return f", {' and '.join(versions)} values" if versions else ""
 
 
-def _number(number: float | None) -> str:
-    return "" if number is None else number_text(number)
+def _read_cells(row: Mapping[str, Any], heads: Iterable[str]) -> list[str]:
+    return [row[name] or "" for name in heads]
+
+
+def _write_value(text: str | None, number: float | None) -> str:
+    return text or ("" if number is None else number_text(number))
 
 
 def _print(

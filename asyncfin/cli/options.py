@@ -9,20 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-from attrs import frozen
+from attrs import asdict, frozen
 from cyclopts import Group, Parameter, Token
-from cyclopts.validators import Number
 
 from asyncfin.checks import check_entity_id, expand_user
 from asyncfin.cli.errors import SELECT_OPTIONS, UsageError, prefix_errors
-from asyncfin.errors import AsyncfinError, SelectionError
-from asyncfin.names import AS_IT_IS, Names as KnownNames, read_names, read_rows
+from asyncfin.errors import SelectionError
 from asyncfin.optional import library
 from asyncfin.words import Unit, either
 
 if TYPE_CHECKING:
     from asyncfin import Period, Select
-    from asyncfin.typing import PeriodSelection
+    from asyncfin.typing import Names as NameTable, PeriodSelection
 
 Texts = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
@@ -54,46 +52,45 @@ def has_path(path: str, *, folder: bool) -> bool:
 
 
 @contextmanager
-def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
-    """Open a text file or standard input, which errors call `what`. Reading blocks."""
+def open_text(path: Path, label: str, advice: str) -> Iterator[TextIO]:
+    """Open a text file or standard input, named by a label in errors. Reading
+    blocks.
+    """
     try:
         # Not sys.stdin, which decodes by the locale, and is None if standard input is
         # closed.
         source = 0 if path == STDIN else expand_user(str(path))
         with open(source, encoding="utf-8-sig", closefd=source != 0) as file:
             yield file
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        form = "a CSV file" if isinstance(error, csv.Error) else "text"
-        reason = getattr(error, "strerror", None) or f"it is not {form}"
+    except OSError as error:
+        reason = error.strerror
+    except UnicodeDecodeError:
+        reason = "it is not text"
+    except csv.Error:
+        reason = "it is not a CSV file"
     else:
         return
-    raise UsageError(f"{what} can't be read ({reason}): {advice}")
+    raise UsageError(f"{label} can't be read ({reason}): {advice}")
 
 
-def require(name: str, extra: str, what: str) -> None:
+def require(name: str, extra: str, label: str) -> None:
     """Reject, before a request is spent, what needs a module that is not installed."""
     try:
         library(name, extra)
     except ImportError as error:
-        missing = str(error)
-    else:
-        return
-    raise UsageError(f"{what} needs more: {missing}")
+        raise UsageError(f"{label} needs more: {error}") from None
 
 
-def require_place(place: str, what: str, named: str) -> None:
-    """Reject a place of an extraction without the library that reads or writes there.
-
-    Args:
-        what: what needs the library of Parquet files.
-        named: what needs that of object stores.
+def require_place(place: str, label: str) -> None:
+    """Reject a place of an extraction without the library that reads or writes
+    there.
     """
     from asyncfin.extraction.place import Folder
     from asyncfin.extraction.places import place_of
 
-    require("pyarrow.parquet", "arrow", what)
+    require("pyarrow.parquet", "arrow", label)
     if not isinstance(place_of(place), Folder):
-        require("obstore", "store", named)
+        require("obstore", "store", place)
 
 
 def choose_one(options: Mapping[str, bool]) -> str | None:
@@ -133,11 +130,9 @@ class Selection:
         """Return the Select that the options describe."""
         from asyncfin import Select
 
+        values = {name: texts or None for name, texts in asdict(self).items()}
         return Select(
-            **{
-                field: getattr(self, name) or None
-                for field, name in SELECT_OPTIONS.items()
-            }
+            **{name: values[option] for name, option in SELECT_OPTIONS.items()}
         )
 
 
@@ -151,8 +146,7 @@ class Periods:
         quarterly: Periods of three months.
         half_yearly: Periods of six months.
         exact: A period: FY2024, FY2024-Q3, FY2024-H1, FY2024-9M; repeatable.
-        trailing: List the periods of this many months, up to the latest value; --ttm
-            adds up.
+        trailing: All periods that end in the last N months, up to the latest value.
         first: The first fiscal end: a year, FY2024-03, or a period.
         final: The last fiscal end, in the same forms.
         last: Only this many, the latest ones, with --annual, --quarterly or
@@ -184,14 +178,15 @@ class Periods:
             "--quarterly": Quarterly,
             "--half-yearly": HalfYearly,
         }
-        modes = {
-            "--annual": self.annual,
-            "--quarterly": self.quarterly,
-            "--half-yearly": self.half_yearly,
-            "--exact": bool(self.exact),
-            "--trailing": self.trailing is not None,
-        }
-        mode = choose_one(modes) or "--from"
+        mode = choose_one(
+            {
+                "--annual": self.annual,
+                "--quarterly": self.quarterly,
+                "--half-yearly": self.half_yearly,
+                "--exact": bool(self.exact),
+                "--trailing": self.trailing is not None,
+            }
+        )
         # Options that have no meaning in this mode.
         if self.last is not None and mode not in rules:
             raise UsageError(f"--last goes with {either(list(rules))}: add one of them")
@@ -203,9 +198,10 @@ class Periods:
             raise UsageError(
                 f"--to must not be before --from: {self.final} is before {self.first}"
             )
-        with prefix_errors(mode if self.last is None else "--last"):
-            if mode in rules:
+        if mode in rules:
+            with prefix_errors("--last"):
                 return rules[mode](start, end, self.last)
+        with prefix_errors(mode or "--from"):
             if self.trailing is not None:
                 return Trailing(self.trailing)
             return Exact(self.exact) if self.exact else FiscalRange(start, end)
@@ -217,7 +213,7 @@ def _parse_bound(option: str, text: str | None, month: int) -> "Period | None":
 
     if text is None:
         return None
-    with prefix_errors(option):
+    with prefix_errors(f"{option} {text}"):
         try:
             return Period.parse(text)
         except SelectionError as error:
@@ -259,14 +255,14 @@ class QueryForm(Form):
     """The form of what a query returns.
 
     Args:
-        all: Show series without a value too, in the table and in CSV.
+        empty: Show series without a value too, in the table and in CSV.
         unit: Divide the amounts of the table.
-        explain: Print only the plan: series, batches, requests. Reads the catalogue,
-            sends no query.
+        explain: Print only the plan of one entity: series, batches, requests. Reads the
+            catalogue, sends no query.
         plot: Draw the series into this file instead: .png, .pdf, .svg
     """
 
-    all: bool = False
+    empty: Annotated[bool, Parameter(name="--all")] = False
     unit: Unit | None = None
     explain: bool = False
     plot: Path | None = None
@@ -301,19 +297,18 @@ class Names:
     names: Annotated[Path | None, Parameter(env_var="ASYNCFIN_NAMES")] = None
 
     @cached_property
-    def known(self) -> KnownNames:
+    def table(self) -> "NameTable":
         """The names of the file. An empty variable, which is Path(""), is no file."""
+        # Here, since help needs no names.
+        from asyncfin.names import Names as Table, read_names
+
         if self.names in (None, Path()):
-            return KnownNames([])
+            return Table([])
         with prefix_errors("--names"):
             return read_names(self.names)
 
-    def entity_id(self, text: str) -> str:
-        """Return the entity id for a name or an id."""
-        return self.entity_ids([text])[0]
-
-    def entity_ids(self, texts: Iterable[str]) -> list[str]:
-        """Return the distinct entity ids for names or ids.
+    def entity_ids(self, texts: Iterable[str], ids: Path | None = None) -> list[str]:
+        """Return the distinct entity ids for names or ids, and those of a file of ids.
 
         Raises:
             UsageError: one is neither, or the name of several entities. The message
@@ -321,104 +316,85 @@ class Names:
         """
         texts = tuple(texts)
         try:
-            entity_ids = list(dict.fromkeys(self.known.ids(texts)))
+            entity_ids = list(self.table.ids(texts))
         except SelectionError as error:
             complaint = error.problem
-        else:
-            with prefix_errors("entity"):
-                for entity_id in entity_ids:
-                    check_entity_id(entity_id)
-            return entity_ids
-        unknown = [text for text in texts if not self.known.matching(text)]
-        if len(unknown) == 1:
-            is_first = texts[0] == unknown[0]
-            complaint += self._propose(unknown[0], is_first=is_first)
-        raise UsageError(complaint)
+            unknown = [text for text in texts if not self.table.matching(text)]
+            if len(unknown) == 1:
+                is_first = texts[0] == unknown[0]
+                complaint += self._propose(unknown[0], is_first=is_first)
+            raise UsageError(complaint) from None
+        with prefix_errors("entity"):
+            for entity_id in entity_ids:
+                check_entity_id(entity_id)
+        if ids is not None:
+            entity_ids += _read_ids(ids, self.table)
+        return list(dict.fromkeys(entity_ids))
 
     def _propose(self, text: str, *, is_first: bool) -> str:
         """Return what to write in place of a word that is neither an id nor a name."""
         if text.startswith("O-"):
-            return (
-                f"; an id is O- and 32 characters ({AS_IT_IS}{text} is sent as it is)"
-            )
+            return f"; an id is O- and 32 characters (id:{text} is sent as it is)"
         if ending := _FILE.search(text):
             is_picture = ending[0] in (".png", ".pdf", ".svg")
             return f"; to write a file, {'--plot' if is_picture else '>'} {text}"
         # After an entity, something else is often meant.
-        if not is_first and not self.known.close(text):
+        if not is_first and not self.table.close(text):
             return "; options select series and periods: --metric Revenue --annual"
-        if self.known:
+        if self.table:
             return ""
         return (
             ": give the id (O- and 32 characters), or names in a file, which `asyncfin "
             "names` writes, as --names FILE or ASYNCFIN_NAMES"
         )
 
-    def of_file(self, texts: Iterable[str], ids: Path | None) -> list[str]:
-        """Return the distinct entities that arguments and a file of ids name."""
-        entity_ids = self.entity_ids(texts)
-        if ids is not None:
-            entity_ids += _read_ids(ids, self.known)
-        return list(dict.fromkeys(entity_ids))
-
-    def required(self, texts: Iterable[str], ids: Path | None = None) -> list[str]:
-        """Return what `of_file` does: at least one."""
-        if entity_ids := self.of_file(texts, ids):
+    def require_ids(self, texts: Iterable[str], ids: Path | None = None) -> list[str]:
+        """Return what `entity_ids` does: at least one."""
+        if entity_ids := self.entity_ids(texts, ids):
             return entity_ids
         raise UsageError("no entity is given: give entity ids or names")
 
-    def offered(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
+    def offer(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
         """Return the names, or "", of the entities that arguments and a file of ids
         name, or else of all that have a name.
         """
-        entity_ids = self.of_file(texts, ids) or self.known
-        return {entity_id: self.known.get(entity_id, "") for entity_id in entity_ids}
+        entity_ids = self.entity_ids(texts, ids) or self.table
+        return {entity_id: self.table.get(entity_id, "") for entity_id in entity_ids}
 
     def add_names(self, text: str) -> str:
-        """Return a text with names added to the entity ids in it."""
-        return _ID.sub(lambda match: self.add_name(match[0]), text)
+        """Return a text with a name before each entity id that has one."""
 
-    def add_name(self, entity_id: str) -> str:
-        """Return an entity id, preceded by its name if it has one."""
-        name = self.known.get(entity_id)
-        return entity_id if name is None else f"{name} ({entity_id})"
+        def add_name(match: re.Match[str]) -> str:
+            name = self.table.get(match[0])
+            return match[0] if name is None else f"{name} ({match[0]})"
 
-    @contextmanager
-    def annotate(self) -> Iterator[None]:
-        """Add the entity's name as a note to errors raised within; `exit_line` prints
-        notes.
-        """
-        try:
-            yield
-        except AsyncfinError as error:
-            if (name := self.known.get(error.entity_id or "")) is not None:
-                error.add_note(name)
-            raise
+        return _ID.sub(add_name, text)
 
 
-def _read_ids(path: Path, names: KnownNames) -> Sequence[str]:
+def _read_ids(path: Path, names: "NameTable") -> Sequence[str]:
     """Return the entity ids of a file: ids or names, one per line, or a file of names;
     # begins a comment.
     """
-    what = f"--ids {path}"
-    with opened(path, what, "give a file of entity ids, one per line") as file:
+    from asyncfin.names import read_rows
+
+    label = f"--ids {path}"
+    with open_text(path, label, "give a file of entity ids, one per line") as file:
         lines = list(file)
         heads = lines[0].casefold().split(",") if lines else []
         if {"id", "name"} <= {head.strip() for head in heads}:
-            texts = [row["id"] for row in read_rows(lines)[1]]
+            texts = ["", *(row["id"] for row in read_rows(lines)[1])]
         else:
             texts = [line.partition("#")[0].strip() for line in lines]
-            texts.insert(0, "")  # so that both count the lines from the head on
     entity_ids: list[str] = []
-    for number, text in enumerate(texts):
+    for number, text in enumerate(texts, 1):
         if not text:
             continue
-        with prefix_errors(f"{what}, line {number}"):
+        with prefix_errors(f"{label}, line {number}"):
             # Without names, ids may have any form.
             entity_ids += names.ids([text]) if names else [text]
             check_entity_id(entity_ids[-1])
     if not entity_ids:
-        raise UsageError(f"{what} contains no entity ids (one per line)")
+        raise UsageError(f"{label} contains no entity ids (one per line)")
     return entity_ids
 
 
@@ -449,39 +425,22 @@ class Service:
     def _token_of_file(self) -> str:
         assert self.token_file is not None
         # The path is not printed: it may be the token itself, given in the wrong place.
-        option = "--token-file -" if self.token_file == STDIN else "--token-file"
         advice = "give a file that contains the token"
-        with opened(self.token_file, option, advice) as file:
+        with open_text(self.token_file, "--token-file", advice) as file:
             # The first line alone, without its end: editors add one.
             return file.readline().strip()
 
-    def check(self) -> None:
-        """Raise UsageError without an address or a token, before the client is
-        imported.
-        """
-        self.address()
-        self.token()
-
-    def address(self) -> str:
-        """Return the base URL; UsageError: there is none."""
-        if not self.base_url:
-            raise UsageError(
-                "no service is given: set ASYNCFIN_BASE_URL or give --base-url"
-                " (`asyncfin sandbox` starts one here)"
-            )
-        return self.base_url
-
+    @property
     def token(self) -> str:
-        """Return the access token.
+        """The access token.
 
         Raises:
             UsageError: there is none, or the service would reject it without saying
                 why.
         """
+        token = os.environ.get("ASYNCFIN_TOKEN", "")
         if self.token_file is not None:
             token = self._token_of_file
-        else:
-            token = os.environ.get("ASYNCFIN_TOKEN", "")
         if not token:
             raise UsageError(
                 "there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE"
@@ -498,6 +457,22 @@ class Service:
             )
         return token
 
+    @property
+    def address(self) -> str:
+        """The base URL; UsageError if there is none."""
+        if not self.base_url:
+            raise UsageError(
+                "no service is given: set ASYNCFIN_BASE_URL or give --base-url"
+                " (`asyncfin sandbox` starts one here)"
+            )
+        return self.base_url
+
+    def check(self) -> None:
+        """Raise UsageError without an address or a token, before the client is
+        imported.
+        """
+        _ = self.address, self.token
+
 
 @Parameter(name="*", group=_PACE)
 @frozen(kw_only=True)
@@ -510,8 +485,8 @@ class Pace:
         max_in_flight: Requests in flight at once, and entities.
     """
 
-    rate: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
-    daily_budget: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
+    rate: float | None = None
+    daily_budget: Whole = None
     max_in_flight: Annotated[
-        int, Parameter(validator=Number(gte=1), show_default=True)
+        int, Parameter(converter=parse_whole, show_default=True)
     ] = 8

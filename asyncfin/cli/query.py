@@ -3,8 +3,9 @@ or only its plan.
 """
 
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,41 +19,46 @@ from asyncfin.cli.options import (
     QueryForm,
     Selection,
     Service,
+    Whole,
     choose_one,
-    parse_whole,
     period_group,
     require,
 )
 from asyncfin.errors import SelectionError, shorten_middle
-from asyncfin.words import Unit, counted, named_entity, number_text
+from asyncfin.words import Unit, counted, either, named_entity, number_text
 
 if TYPE_CHECKING:
-    from asyncfin import Client, Comparison, Panel, Select, Value
-    from asyncfin.typing import PeriodSelection, Shown, ValueVersion
+    from asyncfin import Comparison, Panel, Value
+    from asyncfin.typing import Shown, ValueVersion
 
 _LEAST_WIDTH = 40
 # The length of a description. Many end with the unit, so the middle is cut.
 _LONGEST = 160
 # A table of latest values has all of them.
 _ALL = 10**9
+_TIME = "%Y-%m-%d %H:%M UTC"
+_PICTURES = (".png", ".pdf", ".svg")
 # What the ends of notes are on the command line.
 _HINTS = {
     "periods are shown": "periods are shown: name periods, such as --annual, or take "
     "--csv or --json",
     "left out": "left out (--all shows them)",
     "query all periods and call latest()": "write --latest 1",
+    "query all periods for the latest of each series": "leave out the other options of "
+    "periods to see those",
+    "; unproven=True adds anyway": "",
 }
-_SIGNS = {"year to date": ("", "+ ", "- ")}
+# The ways to twelve months, and the sign of each operand.
+_SIGNS = {"year": ("",), "year to date": ("", "+ ", "- ")}
+_SUM = ("", "+ ", "+ ", "+ ")
 
 
 async def query(
     *entity_ids: str,
     selection: Selection = Selection(),
     periods: Periods = Periods(),
-    restated: bool = False,
-    latest: Annotated[
-        int | None, Parameter(group=period_group, converter=parse_whole)
-    ] = None,
+    is_restated: Annotated[bool, Parameter(name="--restated")] = False,
+    latest: Annotated[Whole, Parameter(group=period_group)] = None,
     ttm: Annotated[bool, Parameter(group=period_group)] = False,
     form: QueryForm = QueryForm(),
     names: Names = Names(),
@@ -72,11 +78,11 @@ async def query(
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names. Several are
             compared.
-        restated: The latest restated values instead of the original ones.
+        is_restated: The latest restated values instead of the original ones.
         latest: Only the last N values of each series, with their own periods.
         ttm: The last twelve months, added up of published values.
     """
-    # All that can be known before a request is spent is checked first.
+    # All that can be checked before a request is spent is checked first.
     choose_one(
         {
             "--ttm": ttm,
@@ -85,32 +91,35 @@ async def query(
             "--explain": form.explain,
         }
     )
-    if ttm and periods != Periods():
-        raise UsageError("--ttm requests all periods: leave the other options out")
+    if ttm:
+        if periods != Periods():
+            raise UsageError("--ttm requests all periods: leave the other options out")
+        require("pyarrow", "arrow", "--ttm")
     if latest is not None and (periods.last is not None or latest < 1):
         raise UsageError(
             "--latest N has the last N values, 1 or more, of each series: leave --last "
             "out"
         )
-    if ttm:
-        require("pyarrow", "arrow", "--ttm")
     if form.plot is not None:
         _check_picture(form.plot)
-    entities = names.required(entity_ids)
-    version: ValueVersion = "latest_restated" if restated else "original"
+    entities = names.require_ids(entity_ids)
+    if form.explain and len(entities) > 1:
+        raise UsageError("--explain is for one entity")
+    version: ValueVersion = "latest_restated" if is_restated else "original"
     question = selection.select(), periods.selection()
     service.check()
 
     from asyncfin import Panel
     from asyncfin.cli.session import check_failed, connect
+    from asyncfin.cli.terminal import screen
 
     async with connect(service, "Reading", names) as (client, progress):
-        if form.explain:
-            await _explain(client, entities, *question, version, names)
-            cost = counted(progress.requests, "request")
-            print(f"planning has spent {cost}")  # noqa: T201
-            return
         result: Panel | Comparison
+        if form.explain:
+            plan = await client.plan(entities[0], *question, value_version=version)
+            cost = counted(progress.requests, "request")
+            screen().print(f"{plan}\nplanning has spent {cost}")
+            return
         if len(entities) > 1:
             result = await client.compare(entities, *question, value_version=version)
         else:
@@ -121,7 +130,7 @@ async def query(
         _print_latest(result, latest, form)
     else:
         _print_result(result, form, latest=periods == Periods())
-    # A table says itself why it is empty.
+    # A table shows itself why it is empty.
     has_table = not any(form.options().values()) and not ttm
     if isinstance(result, Panel):
         if not has_table and not result.value_count:
@@ -134,39 +143,6 @@ async def query(
     if unknown := result.unknown:
         first = next(iter(result)).catalogue
         raise SelectionError(first.explain(unknown), missing=unknown)
-
-
-async def _explain(
-    client: "Client",
-    entities: Sequence[str],
-    select: "Select",
-    periods: "PeriodSelection",
-    version: "ValueVersion",
-    names: Names,
-) -> None:
-    """Print the plans of a question in place of reading it."""
-    from asyncfin.cli.session import check_failed, read_each
-    from asyncfin.cli.terminal import screen
-    from asyncfin.typing import Rule
-
-    answers = await read_each(client, entities, client.catalogue)
-    catalogues = list(answers.results.values())
-    is_comparison = len(entities) > 1
-    if is_comparison and isinstance(periods, Rule) and catalogues:
-        periods = periods.resolve(catalogues)
-    plans = [
-        await client.plan(
-            catalogue,
-            select,
-            periods,
-            value_version=version,
-            allow_missing=is_comparison,
-        )
-        for catalogue in catalogues
-    ]
-    if plans:
-        screen().print("\n\n".join(map(str, plans)))
-    check_failed(answers, len(entities), names)
 
 
 def _print_result(
@@ -183,7 +159,7 @@ def _print_result(
         print_text(result.to_json(indent=2))
     elif form.csv:
         # All rows first: a value that breaks the spec must not leave half a file.
-        print_csv(result.to_csv(empty=form.all))
+        print_csv(result.to_csv(empty=form.empty))
     elif form.plot is not None:
         _draw(result, form.plot)
     else:
@@ -192,10 +168,9 @@ def _print_result(
             max(_LEAST_WIDTH, screen().width),
             all_series=True,
             all_periods=not latest,
-            empty=form.all,
+            empty=form.empty,
         )
-        notes = map(_write_options, layout.notes)
-        _print_shown(layout, [*notes, counted(result.requests, "request")])
+        _print_layout(layout, [*layout.notes, counted(result.requests, "request")])
 
 
 def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> None:
@@ -207,52 +182,45 @@ def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> 
     if form.json or form.csv:
         print_rows(latest.to_dicts(), as_json=form.json)
         return
-    panels = [result] if isinstance(result, Panel) else list(result)
-    notes = [
-        f"publication {catalogue.dataset_id} of "
-        f"{catalogue.created_timestamp:%Y-%m-%d %H:%M} UTC"
-        for catalogue in (panel.catalogue for panel in panels)
-    ]
-    notes += [*result.notes, counted(result.requests, "request")]
     width = max(_LEAST_WIDTH, screen().width)
     layout = latest.show(form.unit, width, most=_ALL)
-    _print_shown(layout, [*layout.notes, *notes])
+    notes = list(layout.notes)
+    for panel in [result] if isinstance(result, Panel) else result:
+        timestamp = panel.dataset.created_timestamp
+        notes.append(f"publication {panel.dataset.dataset_id} of {timestamp:{_TIME}}")
+    _print_layout(layout, [*notes, *result.notes, counted(result.requests, "request")])
 
 
 def _write_options(note: str) -> str:
     """Return a note with options in place of Python."""
+    # The class of an error is Python too.
+    note = re.sub(r": [A-Z]\w+Error: ", ": ", note)
     for end, text in _HINTS.items():
         if note.endswith(end):
             return note.removesuffix(end) + text
     return note
 
 
-def _print_shown(shown: "Shown", notes: Sequence[str]) -> None:
+def _print_layout(layout: "Shown", notes: Iterable[str]) -> None:
     """Print the heading and the tables for people, and notes."""
     from asyncfin.cli.terminal import print_lines, screen
 
     console = screen()
-    title, *subtitles = shown.heading.splitlines()
+    title, *subtitles = layout.heading.splitlines()
     console.print(title, style="bold")
     console.print("\n".join([*subtitles, ""]))
-    for table in shown.tables:
+    for table in layout.tables:
         print_lines(console, table.split("\n"))
         console.print()
-    for note in dict.fromkeys(notes):
+    for note in dict.fromkeys(map(_write_options, notes)):
         console.print(note, style="dim")
 
 
 def _check_picture(file: Path) -> None:
     """Reject, before a request is spent, a file that could not be written."""
     require("matplotlib", "plot", "--plot")
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    suffixes = sorted(FigureCanvasBase.get_supported_filetypes())
-    if file.suffix.lower()[1:] not in suffixes:
-        raise UsageError(
-            f"--plot {file} must end in one of .{', .'.join(suffixes)}: the suffix "
-            "chooses the format"
-        )
+    if file.suffix.lower() not in _PICTURES:
+        raise UsageError(f"--plot {file} must end in {either(_PICTURES)}")
     if not file.parent.is_dir():
         raise UsageError(f"--plot {file}: {file.parent} is not a folder")
 
@@ -297,7 +265,7 @@ def _print_twelve_months(
     latest = {(row["entity_id"], *row["series_ids"]): row for row in table.to_pylist()}
     _print_latest_months(list(latest.values()), form.unit)
     for note in json.loads(table.schema.metadata[b"asyncfin"])["notes"]:
-        console.print(note, style="dim")
+        console.print(_write_options(note), style="dim")
 
 
 def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -> None:
@@ -309,33 +277,34 @@ def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -
     from asyncfin.typing import Scale
 
     console = screen()
+    if not rows:
+        console.print("\nno series has a value")
+        return
     values = [_make_value(row) for row in rows]
     scales = Scale.of_rows([[value] if value else [] for value in values], unit)
     units = {scale.unit for scale in scales if scale.unit}
     console.print(f"in {units.pop()}\n" if units else "")
-    if not rows:
-        console.print("no series has a value")
-        return
-    numbers = [
-        GAP if value is None else scale.text(value)
-        for value, scale in zip(values, scales, strict=True)
-    ]
-    width = max(map(len, numbers))
-    lines = Counter(map(_name_line, rows))
-    cells = []
-    for row, scale, number in zip(rows, scales, numbers, strict=True):
+    names = Counter(map(_name_line, rows))
+    numbers, cells = [], []
+    for row, value, scale in zip(rows, values, scales, strict=True):
+        numbers.append(GAP if value is None else scale.text(value))
         entity, label, scopes = _name_line(row)
         # Groups that report different numbers differ in the ids of their series.
-        if lines[entity, label, scopes] > 1:
+        if names[entity, label, scopes] > 1:
             label += f", {', '.join(row['series_ids'])}"
-        operands = row["reason"]
-        if row["how"] is not None:
-            signs = _SIGNS.get(row["how"], ("", "+ ", "+ ", "+ "))
-            operands = f"{row['how']}: {' '.join(map(add, signs, row['operands']))}"
-        label += scale.suffix
-        end = row["period_label"]
-        cells.append([entity, label, scopes, end, number.rjust(width), operands])
-    heads = ["entity", "series", "scopes", "to", "number", "how"]
+        reason = row["reason"]
+        if (way := row["how"]) is not None:
+            operands = map(add, _SIGNS.get(way, _SUM), row["operands"])
+            # Only a fiscal year is a published number.
+            title = "fiscal year, as published" if way == "year" else f"sum, {way}"
+            reason = f"{title}: {' '.join(operands)}"
+        cells.append(
+            [entity, label + scale.suffix, scopes, row["period_label"], reason]
+        )
+    width = max(map(len, numbers))
+    for line, number in zip(cells, numbers, strict=True):
+        line.insert(4, number.rjust(width))
+    heads = ["entity", "series", "scopes", "twelve months", "number", "how"]
     # The entity is in the title already where there is one.
     first = 0 if len({row["entity_id"] for row in rows}) > 1 else 1
     print_table(console, heads[first:], [line[first:] for line in cells])
@@ -343,8 +312,8 @@ def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -
     texts = {row["description"].strip(): row["series_label"] for row in rows}
     for text, label in texts.items():
         if text not in ("", label):
-            line = f"{label}: {shorten_middle(text, _LONGEST)}"
-            console.print(line, style="dim")
+            description = f"{label}: {shorten_middle(text, _LONGEST)}"
+            console.print(description, style="dim")
 
 
 def _name_line(row: Mapping[str, Any]) -> tuple[str, str, str]:

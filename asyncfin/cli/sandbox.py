@@ -2,9 +2,10 @@
 `asyncfin record`: entities' datasets as files that it serves.
 """
 
+import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import methodcaller
@@ -115,7 +116,8 @@ async def sandbox(
         )
         await _serve(service)
     except (SandboxError, BrokenDatasetError) as error:
-        raise UsageError(str(error)) from None
+        # A place in the file is a JSON path, $ its top.
+        raise UsageError(re.sub(r": \$\.?:? ?", ": ", str(error))) from None
 
 
 async def _serve(service: Any) -> None:
@@ -200,7 +202,9 @@ def _print_demo(catalogues: Sequence[Any], address: str, panel: Any) -> None:
 
 async def record(
     *entity_ids: str,
-    into: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    into_folder: Annotated[
+        Path | None, Parameter(name="--into", allow_leading_hyphen=True)
+    ] = None,
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
@@ -216,23 +220,28 @@ async def record(
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names.
-        into: A folder for a file of each entity, ID.json.gz. Files are replaced as a
-            whole.
+        into_folder: A folder for a file of each entity, ID.json.gz. Files are replaced
+            as a whole.
     """
-    entities = names.required(entity_ids)
-    if into is None and len(entities) > 1:
-        raise UsageError(
-            "several entities need several files: give a folder for them, --into FOLDER"
-        )
-    if into is None and sys.stdout.isatty():
-        raise UsageError(
-            "the file is compressed, not text: write > FILE.json.gz, or --into FOLDER"
-        )
-    folder = None if into is None else Path(expand_user(str(into)))
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise UsageError(
-            f"--into {folder} is not a folder: give a folder or a new path"
-        )
+    entities = names.require_ids(entity_ids)
+    if into_folder is None:
+        if len(entities) > 1:
+            raise UsageError(
+                "several entities need several files: give a folder for them, --into "
+                "FOLDER"
+            )
+        if sys.stdout.isatty():
+            raise UsageError(
+                "the file is compressed, not text: write > FILE.json.gz, or --into "
+                "FOLDER"
+            )
+        folder = None
+    else:
+        folder = Path(expand_user(str(into_folder)))
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(
+                f"--into {folder} is not a folder: give a folder or a new path"
+            )
     service.check()
 
     from asyncfin.cli.session import connect
@@ -254,32 +263,31 @@ async def record(
 
 async def read_dataset(client: "Client", entity_id: str) -> "DatasetFile":
     """Return the current publication of an entity, read as a whole."""
+    from msgspec.structs import astuple
+
     from asyncfin import FiscalRange, Select, read_entity
     from asyncfin.sandbox import DatasetFile, Publication
 
     answer = await read_entity(
         client, entity_id, Select(), FiscalRange(), value_version="both"
     )
-    original, restated = answer.panel, answer.restated
-    assert original is not None
-    assert restated is not None
-    catalogue = original.catalogue
+    assert answer.panel is not None
+    assert answer.restated is not None
+    panels = answer.panel, answer.restated
+    catalogue = answer.panel.catalogue
     # A value can be at a period that the catalogue does not list.
-    periods = sorted({*catalogue.periods, *original.periods, *restated.periods})
+    periods = sorted({*catalogue.periods, *panels[0].periods, *panels[1].periods})
     publication = Publication(
         catalogue.entity_id,
         catalogue.name,
         catalogue.dataset_id,
         utc_text(catalogue.created_timestamp),
-        tuple(
-            (period.year, period.end_month, period.duration_months)
-            for period in periods
-        ),
-        _scope_groups(catalogue),
-        _plain(catalogue.groups),
+        tuple(map(astuple, periods)),
+        _make_scope_groups(catalogue),
+        _make_plain(catalogue.groups),
         {
-            series.series_id: _rows(series.series_id, periods, original, restated)
-            for series in original
+            series.series_id: _make_rows(series.series_id, periods, panels)
+            for series in answer.panel
         },
     )
     return DatasetFile(catalogue.entity_id, catalogue.name, (publication,))
@@ -299,11 +307,8 @@ def encode_dataset(dataset: "DatasetFile") -> bytes:
     try:
         content = dump(dataset)
         # In a form in which lists equal tuples, and the order of keys does not matter.
-        copies = [
-            msgspec.json.encode(copy, order="sorted")
-            for copy in (load(content), dataset)
-        ]
-        if copies[0] == copies[1]:
+        encode = partial(msgspec.json.encode, order="sorted")
+        if encode(load(content)) == encode(dataset):
             return content
         reason = "the file differs from what was read"
     except (BrokenDatasetError, ValueError) as error:
@@ -311,55 +316,49 @@ def encode_dataset(dataset: "DatasetFile") -> bytes:
     raise AsyncfinError(f"{dataset.entity_id} can't be recorded: {reason}")
 
 
-def _scope_groups(catalogue: "Catalogue") -> tuple[Any, ...]:
+def _make_scope_groups(catalogue: "Catalogue") -> tuple[Any, ...]:
     """Return the scope groups in the shape of the wire, with the scopes that only a
     series' path names.
     """
+    from msgspec.structs import astuple
+
+    texts = {"name": "", "description": ""}
     groups = {
-        group["scope_group_id"]: group | {"scopes": list(group["scopes"])}
-        for group in _plain(catalogue.scope_groups)
+        group["scope_group_id"]: group for group in _make_plain(catalogue.scope_groups)
     }
-    for scope in {scope for series in catalogue.series for scope in series.scopes}:
-        group_id, unnamed = scope.scope_group_id, {"name": "", "description": ""}
-        group = groups.setdefault(
-            group_id, {"scope_group_id": group_id, **unnamed, "scopes": []}
-        )
-        if scope.scope_id not in {item["scope_id"] for item in group["scopes"]}:
-            group["scopes"].append(
-                {"scope_id": scope.scope_id, **unnamed, "role": "", "aliases": ()}
-            )
-    return tuple(
-        group | {"scopes": tuple(group["scopes"])} for group in groups.values()
-    )
+    for series in catalogue.series:
+        for group_id, scope_id in map(astuple, series.scopes):
+            empty = {"scope_group_id": group_id, **texts, "scopes": []}
+            scopes = groups.setdefault(group_id, empty)["scopes"]
+            if scope_id not in [scope["scope_id"] for scope in scopes]:
+                scopes.append(
+                    {"scope_id": scope_id, **texts, "role": "", "aliases": []}
+                )
+    return tuple(groups.values())
 
 
-def _plain(objects: Any) -> Any:
-    """Return a catalogue's objects in the shape of the wire, without the fields that
-    are not there.
-    """
+def _make_plain(item: Any) -> Any:
+    """Return an object in the shape of the wire, without the fields that are None."""
     import msgspec
 
-    if isinstance(objects, Mapping):
-        return {
-            name: _plain(item) for name, item in objects.items() if item is not None
-        }
-    if isinstance(objects, list | tuple):
-        return tuple(map(_plain, objects))
-    if isinstance(objects, str | int | float):
-        return objects
-    return _plain(msgspec.to_builtins(objects))
+    if not isinstance(item, dict | list | tuple):
+        item = msgspec.to_builtins(item)
+    if isinstance(item, dict):
+        fields = item.items()
+        return {name: _make_plain(part) for name, part in fields if part is not None}
+    return list(map(_make_plain, item)) if isinstance(item, list | tuple) else item
 
 
-def _rows(
-    series_id: str, periods: Sequence["Period"], original: "Panel", restated: "Panel"
+def _make_rows(
+    series_id: str, periods: Sequence["Period"], panels: Iterable["Panel"]
 ) -> tuple[Any, ...]:
     """Return the rows of a series: the period's index, the original value, and the
     restated one.
     """
-    versions = [dict(panel[series_id].observations()) for panel in (original, restated)]
+    versions = [dict(panel[series_id].observations()) for panel in panels]
     rows = []
     for index, period in enumerate(periods):
-        first, last = (_value(values.get(period), period) for values in versions)
+        first, last = (_make_value(values.get(period), period) for values in versions)
         if first or last:
             # The same value in both versions was never restated.
             restatement = None if last == first else last or "withdrawn"
@@ -367,29 +366,22 @@ def _rows(
     return tuple(rows)
 
 
-def _value(value: "Value | None", period: "Period") -> dict[str, Any] | None:
+def _make_value(value: "Value | None", period: "Period") -> dict[str, Any] | None:
     """Return a value in the shape of the wire; what the service does not state is as
     for a reported value.
     """
     if value is None:
         return None
     report = value.report_period or period
+    year, month = report.year, report.end_month
     return {
         "number": value.number,
         "text": value.text,
         "number_format": value.number_format,
         "fill_type": value.fill_type,
-        "report_period": {
-            "year": report.year,
-            "end_month": report.end_month,
-            "duration_months": 0,
-        },
+        "report_period": {"year": year, "end_month": month, "duration_months": 0},
         "sources": [
-            {
-                "item_id": source.item_id,
-                "row_index": source.row_index or 0,
-                "column_index": source.column_index or 0,
-            }
+            {"row_index": 0, "column_index": 0} | _make_plain(source)
             for source in value.sources
         ],
     }

@@ -16,7 +16,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontex
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from attrs import define, evolve, field
+from attrs import define, field
 from rich.status import Status
 
 from asyncfin import (
@@ -34,11 +34,10 @@ from asyncfin.cli.errors import (
     UsageError,
     prefix_errors,
     print_error,
-    with_options,
 )
 from asyncfin.cli.options import Names, Service, require
 from asyncfin.cli.terminal import progress_console
-from asyncfin.errors import ArgumentError, AsyncfinError, ends_all
+from asyncfin.errors import AsyncfinError, ends_all
 from asyncfin.events import Event, RequestStarted, Retrying, Waiting
 from asyncfin.extraction.report import Failure
 from asyncfin.tasks import bounded
@@ -85,14 +84,14 @@ async def open_client(
     *,
     rate: float | None = None,
     daily_budget: float | None = None,
-    otherwise: Cache | None = None,
+    memory: Cache | None = None,
     **options: Any,
 ) -> AsyncIterator[Client]:
     """Yield a client of a service with a bucket of this pace; the options are those of
     `Client`.
 
     Args:
-        otherwise: the cache to use if the environment has none.
+        memory: the cache to use if the environment has none.
     """
     bucket: TokenBucket | FileBucket | RedisBucket
     if (place := shared_place()) is None:
@@ -100,39 +99,28 @@ async def open_client(
     else:
         bucket = make_shared_bucket(place, rate, daily_budget)
     cache = shared_cache()
-    token: TokenSource = service.token()
+    token: TokenSource = service.token
     # A cache without an account belongs to the token that it is given. What is not a
     # regular file, such as the output of another command, can be read once.
     is_fixed = cache is not None and not os.environ.get("ASYNCFIN_ACCOUNT")
     if service.token_file is not None and not is_fixed and service.token_file.is_file():
         token = token_file(service.token_file)
-    options |= {"bucket": bucket, "cache": cache or otherwise}
-    async with (
-        _make_client(service, token, **options) as client,
-        aclosing(bucket),
-        aclosing(cache) if cache else nullcontext(),
-    ):
+    # A Python warning would show a line of this file. "always", since Python shows some
+    # only once, and the environment can turn them off.
+    with warnings.catch_warnings(record=True, action="always") as notices:
+        client = Client(
+            service.address,
+            token,
+            bucket=bucket,
+            cache=cache or memory,
+            allow_http=service.allow_http,
+            user_agent=os.environ.get("ASYNCFIN_USER_AGENT") or None,
+            **options,
+        )
+    for notice in notices:
+        print_error(f"asyncfin: {notice.message}")
+    async with client, aclosing(bucket), aclosing(cache) if cache else nullcontext():
         yield client
-
-
-def _make_client(service: Service, token: TokenSource, **options: Any) -> Client:
-    """Return a client; its errors and warnings become those of the command line."""
-    user_agent = os.environ.get("ASYNCFIN_USER_AGENT") or None
-    options |= {"allow_http": service.allow_http, "user_agent": user_agent}
-    try:
-        # A Python warning would show a line of this file.
-        with warnings.catch_warnings(record=True) as caught:
-            # Also one that Python would show only once, or that the environment turns
-            # off.
-            warnings.simplefilter("always")
-            client = Client(service.address(), token, **options)
-    except ArgumentError as error:
-        complaint = with_options(error)
-    else:
-        for warning in caught:
-            print_error(f"asyncfin: {warning.message}")
-        return client
-    raise UsageError(complaint)
 
 
 class Progress:
@@ -179,14 +167,19 @@ def show_progress(title: str) -> Iterator[Progress]:
 
 @asynccontextmanager
 async def connect(
-    service: Service, title: str, names: Names | None = None
+    service: Service, title: str, names: Names = Names()
 ) -> AsyncIterator[tuple[Client, Progress]]:
-    """Open a client that shows progress under a title, and whose errors carry the names
-    of entities.
+    """Open a client that shows progress under a title, and whose errors have the names
+    of entities as notes, which `exit_line` prints.
     """
-    with show_progress(title) as progress, names.annotate() if names else nullcontext():
+    with show_progress(title) as progress:
         async with open_client(service, observers=[progress]) as client:
-            yield client, progress
+            try:
+                yield client, progress
+            except AsyncfinError as error:
+                if name := names.table.get(error.entity_id or ""):
+                    error.add_note(name)
+                raise
 
 
 @define
@@ -211,9 +204,9 @@ async def read_each(
     answers = Answers[T]()
 
     async def read_one(entity_id: str) -> None:
+        if answers.ended is not None:
+            return
         try:
-            if answers.ended is not None:
-                raise answers.ended
             answers.results[entity_id] = await read(entity_id)
         except AsyncfinError as error:
             answers.failed[entity_id] = error
@@ -224,19 +217,19 @@ async def read_each(
     async with bounded(jobs, client.max_in_flight) as ends:
         async for _ in ends:
             pass
-    order = {entity_id: index for index, entity_id in enumerate(entity_ids)}
-    results = sorted(answers.results.items(), key=lambda item: order[item[0]])
-    return evolve(answers, results=dict(results))
+    # In the order of the entities, not of arrival.
+    for entity_id in entity_ids:
+        if entity_id in answers.results:
+            answers.results[entity_id] = answers.results.pop(entity_id)
+    return answers
 
 
-def check_failed(
-    outcome: Answers[Any] | Comparison, entities: int, names: Names
-) -> None:
+def check_failed(outcome: Answers[Any] | Comparison, total: int, names: Names) -> None:
     """Print a line for each entity that failed by itself, and raise an error if there
     is one.
 
     Args:
-        entities: how many there are in all.
+        total: how many entities there are in all.
 
     Raises:
         EntitiesFailedError: some failed.
@@ -247,11 +240,11 @@ def check_failed(
         for entity_id, error in outcome.failed.items()
         if not ends_all(error, waits=False)
     }
-    if outcome.ended is None and errors and entities == 1:
+    if outcome.ended is None and errors and total == 1:
         raise next(iter(errors.values()))
     for entity_id, error in errors.items():
-        print_error(f"asyncfin: {names.add_name(entity_id)}: {error}")
+        print_error(f"asyncfin: {names.add_names(entity_id)}: {error}")
     if outcome.ended is not None:
         raise outcome.ended
     if errors:
-        raise EntitiesFailedError(list(map(Failure.of, errors.values())), entities)
+        raise EntitiesFailedError(list(map(Failure.of, errors.values())), total)

@@ -53,7 +53,7 @@ def test_wrong_use_is_one_line(command: Command, folder: Path, tmp_path: Path) -
     for arguments, said in [
         ([], "no cache is given: set ASYNCFIN_CACHE or give --cache"),
         ([ENTITY, "--cache", str(folder)], "an entity goes with --clear"),
-        (["--cache", "s3://bucket/x"], "folder must be the path of a folder on this machine"),
+        (["--cache", "s3://bucket/x"], "--cache must be the path of a folder on this machine"),
         (["--cache", str(tmp_path / "mistyped")], "there is no such folder"),
     ]:
         result = command("cache", *arguments)

@@ -235,8 +235,8 @@ def test_rows_of_both_versions_are_distinguished(command: Command, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("as-of", "NIGHT", "noon"), "WHEN must be a date or datetime"),
-        (("changes", "NIGHT", "--since", "noon"), "--since must be a date or datetime"),
+        (("as-of", "NIGHT", "noon"), "the time must be a date or time such as 2025-01-31"),
+        (("changes", "NIGHT", "--since", "noon"), "--since must be"),
         (("changes", "NIGHT", "--csv", "--json"), "exclude each other"),
         (("changes", "NIGHT", "--to", "x.csv"), "--to must be the path of a .parquet file, not x.csv"),
         (("changes", "NIGHT", "--to", "s3://b/x.parquet"), "--to must be the path of a file on this machine"),

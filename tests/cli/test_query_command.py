@@ -192,7 +192,7 @@ def test_crowded_plot_names_options(command: Command, monkeypatch: pytest.Monkey
     ("name", "said"),
     [
         ("nowhere/sales.png", "is not a folder"),
-        ("sales", "must end in one of ."),
+        ("sales", "must end in .png, .pdf or .svg"),
     ],
 )
 def test_unwritable_picture_costs_no_request(
@@ -235,7 +235,7 @@ def test_comparison_has_what_each_has(command: Command) -> None:
 
 
 @pytest.mark.parametrize("periods", [["--annual"], ["--trailing", "24"], []])
-@pytest.mark.parametrize("form", [[], ["--csv"], ["--json"], ["--explain"]])
+@pytest.mark.parametrize("form", [[], ["--csv"], ["--json"]])
 def test_failed_entity_leaves_the_others(command: Command, form: list[str], periods: list[str]) -> None:
     """Its error is a line, and the exit code is 1."""
     result = command("query", ENTITY, UNKNOWN_ID, RATIOS_ENTITY, "--metric", "Revenue", *form, *periods)
@@ -272,11 +272,9 @@ def test_entity_without_the_query_is_named(command: Command) -> None:
 
 
 def test_explain_says_what_planning_has_spent(command: Command) -> None:
-    """For one entity and for several."""
+    """For one entity."""
     assert command("query", ENTITY, "--explain").out.endswith("planning has spent 1 request\n")
-    several = command("query", ENTITY, RATIOS_ENTITY, "--explain", "--annual", "--metric", "Debt")
-    assert several.out.endswith("planning has spent 2 requests\n")
-    assert several.code == 0
+    assert command("query", ENTITY, RATIOS_ENTITY, "--explain").code == 2
 
 
 def test_last_twelve_months_are_printed(command: Command) -> None:
@@ -285,9 +283,9 @@ def test_last_twelve_months_are_printed(command: Command) -> None:
     assert result.code == 0
     lines = result.out.splitlines()
     (head,) = (line.split() for line in lines if line.startswith("entity"))
-    assert head == ["entity", "series", "scopes", "to", "number", "how"]
+    assert head == ["entity", "series", "scopes", "twelve", "months", "number", "how"]
     assert [line.split()[-3:] for line in lines if "Sales of one kind" in line] == [
-        ["700", "year:", "FY2024"]
+        ["as", "published:", "FY2024"]
     ]
     (quarter,) = (line for line in lines if "Sales in a quarter" in line)
     assert "has no value: " in quarter

@@ -92,12 +92,10 @@ def test_catalogues_are_a_table_of_metrics(command: Command) -> None:
 
 
 def test_catalogues_as_csv_and_json(command: Command) -> None:
-    """A column for each entity id, zero for none; a list of the documents of one."""
-    out = command("catalogue", ENTITY, RATIOS_ENTITY, "--csv").out
-    rows = list(csv.reader(io.StringIO(out)))
-    assert rows[0] == ["metric_id", "series_label", ENTITY, RATIOS_ENTITY]
-    assert rows[1] == ["Revenue", "Sales of all kinds", "3", "2"]
-    assert ["Debt", "Debt", "1", "0"] in rows
+    """The lines of each after those of the other; a list of the documents of one."""
+    first, second = (command("catalogue", entity, "--csv").out for entity in (ENTITY, RATIOS_ENTITY))
+    lines = command("catalogue", ENTITY, RATIOS_ENTITY, "--csv").out.splitlines()
+    assert lines == first.splitlines() + second.splitlines()[1:]
     documents = json.loads(command("catalogue", ENTITY, RATIOS_ENTITY, "--metric", "Debt", "--json").out)
     alone = json.loads(command("catalogue", ENTITY, "--metric", "Debt", "--json").out)
     assert documents[0] == alone

@@ -66,7 +66,7 @@ def test_missing_extra_is_named_before_request(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (f"# all\n\n{ENTITY}\n..  # a folder\n", ", line 4: entity_id must be an id"),
+        (f"# all\n\n{ENTITY}\n..  # a folder\n", ", line 4 must be an id"),
         ("# none yet\n\n", " contains no entity ids (one per line)"),
     ],
 )

@@ -27,7 +27,7 @@ VAGUE_NAMES: dict[str, int] = {
     "cache": 1,
     "cli": 3,
     "conformance": 3,
-    "extraction": 47,
+    "extraction": 18,
     "ground": 59,
     "mcp": 2,
     "model": 3,

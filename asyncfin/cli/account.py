@@ -317,7 +317,7 @@ def _describe_cache(cache: Document) -> str:
 
 def _list_extraction(extraction: Document) -> Iterator[str]:
     # Here, since help needs no event loop.
-    from asyncfin.extraction.report import spent
+    from asyncfin.extraction.report import describe_spending
 
     began, holder = "", f"{extraction['host']} pid {extraction['pid']}"
     if extraction["began"] is not None:
@@ -346,7 +346,7 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
     states = ("unchanged", "done", "failed", "left")
     counts = ", ".join(f"{last[state]:,} {state}" for state in states)
     run = "the run before it" if extraction["unfinished"] else "last run"
-    cost = spent(last["requests"], last["repeated"], last["uncounted"])
+    cost = describe_spending(last["requests"], last["repeated"], last["uncounted"])
     yield f"  {run}: ended {last['ended']}, {last['outcome']}: {counts}; {cost}"
     if last["stopped"] is not None:
         yield f"    {last['stopped']['error']}: {last['stopped']['message']}"

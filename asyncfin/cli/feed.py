@@ -260,7 +260,7 @@ def _split_entries(
 
     change_rows, counts = [], dict[str, Counter[str]]()
     for row in rows:
-        if contents.entered[row["entity_id"]] == row["run"]:
+        if contents.entry_runs[row["entity_id"]] == row["run"]:
             counts.setdefault(row["run"], Counter())[row["entity_id"]] += 1
         else:
             change_rows.append(row)

@@ -23,7 +23,7 @@ from asyncfin.extraction.feed import (
     is_run,
     run_time,
 )
-from asyncfin.extraction.places import place_of
+from asyncfin.extraction.places import check_exists, place_of
 from asyncfin.extraction.record import METADATA
 from asyncfin.optional import compute, library, pa
 
@@ -82,7 +82,7 @@ def read_changes(
         raise ArgumentError(
             "last=True is the newest run alone: leave out since, or last"
         )
-    feed = kept_feed(to)
+    feed = open_feed(to)
     run, moment = _check_since(feed, since)
     footers = feed.chain(run)
     if moment is not None:
@@ -129,7 +129,7 @@ def as_of(
     """
     moment = _check_moment("when", when)
     names = concat([], columns=columns).column_names
-    feed = kept_feed(to)
+    feed = open_feed(to)
     footers = feed.chain()
     columns_read = tuple(dict.fromkeys([*names, *_NEEDED]))
     until = pa.scalar(moment)
@@ -263,21 +263,20 @@ def _join(tables: list[Any], facts: dict[str, Any]) -> Any:
     return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
 
 
-def kept_feed(to: str | os.PathLike[str]) -> Feed:
+def open_feed(address: str | os.PathLike[str]) -> Feed:
     """Return the feed of an extraction.
 
     Raises:
-        ArgumentError: `to` is not the place of an extraction.
+        ArgumentError: `address` is not the place of an extraction, or does not exist.
         ManifestMismatchError: it has no feed.
     """
     library("pyarrow.parquet", "arrow")
-    feed = Feed(place_of(to))
+    feed = Feed(place_of(address))
     feed.check_head()
     if not feed.runs():
+        check_exists(feed.place)
         raise ManifestMismatchError(
-            f"{feed.place} has no change feed: begin one with extract(..., "
-            "history=True)"
-            " (--history on the command line)"
+            f"{feed.place} has no change feed: an extraction with history begins one"
         )
     return feed
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from asyncfin.analysis.cells import example_rows, numbered
-from asyncfin.extraction.as_of import kept_feed
+from asyncfin.extraction.as_of import open_feed
 
 _COLUMNS = ("entity_id", "metric_id", "entity_name")
 
@@ -22,35 +22,35 @@ class FeedContents:
     Attributes:
         names: the name of each entity in its last changes, by id, in the order of the
             feed.
-        entered: the run with which each entity entered the feed, by id.
+        entry_runs: the run with which each entity entry_runs the feed, by id.
         metrics: the metric ids, in their order in the feed.
         runs: the runs, oldest first.
     """
 
     names: Mapping[str, str]
-    entered: Mapping[str, str]
+    entry_runs: Mapping[str, str]
     metrics: tuple[str, ...]
     runs: tuple[str, ...]
 
 
-def feed_contents(to: str | os.PathLike[str]) -> FeedContents:
+def feed_contents(address: str | os.PathLike[str]) -> FeedContents:
     """Return what the change feed of an extraction has; of its rows, three columns are
     read. The call blocks.
 
     Raises:
-        ArgumentError: `to` is not the place of an extraction.
+        ArgumentError: `address` is not the place of an extraction.
         ManifestMismatchError: the feed, or a file of it, is missing or damaged.
         OSError: it can't be read.
         ImportError: pyarrow, or obstore for a URL, is not installed.
     """
-    feed = kept_feed(to)
+    feed = open_feed(address)
     names: dict[str, str] = {}
-    entered: dict[str, str] = {}
+    entry_runs: dict[str, str] = {}
     metrics: dict[str, None] = {}
     footers = feed.chain()
     for footer in footers:
         for entry in footer.changes:
-            entered.setdefault(entry.entity_id, footer.run)
+            entry_runs.setdefault(entry.entity_id, footer.run)
         for table in feed.tables(footer, _COLUMNS):
             for entity_id, metric_id, name in example_rows(
                 table, numbered(table, _COLUMNS[:2]), _COLUMNS
@@ -58,5 +58,5 @@ def feed_contents(to: str | os.PathLike[str]) -> FeedContents:
                 names[entity_id] = name or entity_id
                 metrics[metric_id] = None
     return FeedContents(
-        names, entered, tuple(metrics), tuple(footer.run for footer in footers)
+        names, entry_runs, tuple(metrics), tuple(footer.run for footer in footers)
     )

@@ -13,9 +13,10 @@ from asyncfin.extraction.extract import check_ids
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import read_records
+from asyncfin.extraction.report import describe_unknown, find_unknown
 from asyncfin.extraction.workers import check_client
 from asyncfin.tasks import in_thread
-from asyncfin.typing import AskedVersion, PeriodSelection
+from asyncfin.typing import AskedVersion, Missing, PeriodSelection
 from asyncfin.words import counted, lasting
 
 # Series on a page of a catalogue.
@@ -37,6 +38,10 @@ class ExtractCost:
         spent: how many requests the estimate itself took.
         rate: requests per second, as the client's bucket has it. None: not known.
         budget: what is left of the bucket's daily budget. None: it has no budget.
+        sample_size: of how many entities the estimate knows the requests and names.
+        unknown: the names that none of the files has or, without any, none of the three
+            entities, by field.
+        complaint: what one of the three has in place of them.
     """
 
     entities: int
@@ -47,6 +52,9 @@ class ExtractCost:
     spent: int
     rate: float | None
     budget: float | None
+    sample_size: int
+    unknown: Missing
+    complaint: str | None
 
     @property
     def fits(self) -> bool | None:
@@ -72,6 +80,9 @@ class ExtractCost:
         if self.budget is not None:
             verdict = "it fits" if self.fits else "it does not fit"
             lines.append(f"left of the daily budget: {self.budget:,.0f}; {verdict}")
+        if self.unknown:
+            text = describe_unknown(self.unknown, self.sample_size, self.complaint)
+            lines.append(text)
         lines.append(f"the estimate took {counted(self.spent, 'request')}")
         return "\n".join(lines)
 
@@ -108,8 +119,18 @@ async def extract_cost(
     records, _ = await in_thread(read)
     count = client.stats().requests
     costs = [record.requests for record in records.values()]
+    missing = [record.missing for record in records.values()]
+    complaint = None
     if not costs:
-        costs = await _sample(client, ids, question)
+        # One after the other.
+        for entity_id in dict.fromkeys((ids[0], ids[len(ids) // 2], ids[-1])):
+            catalogue = await client.catalogue(entity_id)
+            plan = await client.plan(catalogue, select, periods, allow_missing=True)
+            pages = max(1, -(-len(catalogue) // _PAGE))
+            costs.append(pages + (1 + (value_version == "both")) * plan.requests)
+            missing.append(catalogue.missing(select))
+            if missing[-1]:
+                complaint = catalogue.explain(missing[-1])
     per_entity = sum(costs) / len(costs)
     files = len(records.keys() & set(ids))
     comparisons = 0 if refresh else files
@@ -126,21 +147,7 @@ async def extract_cost(
         spent=client.stats().requests - count,
         rate=stats.rate,
         budget=budget,
+        sample_size=len(costs),
+        unknown=find_unknown(missing),
+        complaint=complaint,
     )
-
-
-async def _sample(
-    client: Client, ids: tuple[str, ...], question: SharedQuestion
-) -> list[int]:
-    """Return what the first, the middle and the last entity would cost; they are read
-    one after the other.
-    """
-    costs = []
-    versions = 2 if question.value_version == "both" else 1
-    for entity_id in dict.fromkeys((ids[0], ids[len(ids) // 2], ids[-1])):
-        catalogue = await client.catalogue(entity_id)
-        plan = await client.plan(
-            catalogue, question.select, question.periods, allow_missing=True
-        )
-        costs.append(max(1, -(-len(catalogue) // _PAGE)) + versions * plan.requests)
-    return costs

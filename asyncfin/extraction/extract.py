@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -18,13 +18,13 @@ from attrs import define, evolve, field
 from asyncfin import Client, Select, checks
 from asyncfin.checks import check_entity_id
 from asyncfin.clock import utc_now
-from asyncfin.errors import ArgumentError, RunInProgressError, SelectionError
+from asyncfin.errors import ArgumentError, RunInProgressError, SelectionError, printable
 from asyncfin.extraction.feed import Feed
 from asyncfin.extraction.feed_writer import find_feed, record_files
 from asyncfin.extraction.last import (
     describe_run,
-    read_confirmed,
-    write_confirmed,
+    read_moments,
+    write_moments,
     write_run,
 )
 from asyncfin.extraction.place import (
@@ -33,22 +33,19 @@ from asyncfin.extraction.place import (
     Folder,
     Holder,
     Lock,
-    Place,
 )
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.record import Record, read_records
-from asyncfin.extraction.report import ExtractReport, count_of_unlisted
+from asyncfin.extraction.record import read_records
+from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import (
     Job,
     OnError,
     Options,
     Reader,
-    Result,
     Run,
     announce,
-    report_on,
 )
 from asyncfin.extraction.workers import (
     Driver,
@@ -250,10 +247,8 @@ async def extract(
     place = await in_thread(partial(place_of, to))  # it looks at the disk
     job = Job(question, place, refresh, on_error)
     clock = client.clock if isinstance(client, Client) else utc_now
-    extraction = _Extraction(
-        client, executor, job, options, Tracker(ids, progress), clock
-    )
-    report = await extraction.run()
+    run = Run(options, Tracker(ids, progress), clock)
+    report = await _Extraction(client, executor, job, run).run()
     report.raise_for_unknown()
     return report
 
@@ -265,32 +260,22 @@ class _Extraction:
     _client: Client | MakeClient
     _executor: Executor | MakeExecutor | None
     _job: Job
-    _options: Options
-    _tracker: Tracker
-    _clock: Callable[[], datetime]
+    _run: Run
     _holder: Holder = field(init=False)
     _lock: Lock | None = None
     _is_open: bool = False
     _renewing: asyncio.Task[None] | None = None
-    _records: dict[str, Record] = field(factory=dict)
-    # When each file was shown to be current.
-    _confirmed: dict[str, datetime] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._holder = Holder(began=self._clock())
-
-    @property
-    def _place(self) -> Place:
-        return self._job.place
+        self._holder = Holder(began=self._run.clock())
 
     async def run(self) -> ExtractReport:
         """Return the report of the run, which leaves its outcome next to the lock
         however it ends.
         """
-        report, failure = None, None
+        failure: BaseException | None = None
         try:
-            report = await self._extract()
-            return report
+            await self._extract()
         except BaseException as error:
             failure = error
             # A container's limit, which can be reached at any call of a thread.
@@ -302,127 +287,143 @@ class _Extraction:
                 raise failure from error
             raise
         finally:
+            report = self._run.report()
             try:
                 if self._renewing is not None:
                     await cancel_and_wait([self._renewing])
             finally:
-                end = partial(self._end, report or self._report(), failure)
+                end = partial(self._end, report, failure)
                 try:
                     await in_thread(end)
                 except RuntimeError as error:
                     if not _is_about_threads(error):
                         raise
                     end()
+        return report
 
     def _end(self, report: ExtractReport, failure: BaseException | None) -> None:
         """Write the outcome, and release the lock. It blocks."""
+        run, place = self._run, self._job.place
         try:
             # Not where another run has taken the place over: it writes its outcome
             # itself.
             if self._is_open and not isinstance(failure, RunInProgressError):
-                self._write_confirmed()
+                self._write_moments()
                 outcome = describe_run(
                     report,
                     failure,
                     job=self._job,
-                    records=self._records,
+                    records=run.result.records,
                     began=self._holder.began,
-                    ended=self._clock(),
-                    stop=self._options.stop,
+                    end=run.clock(),
+                    stop=run.options.stop,
                 )
-                write_run(self._place, outcome)
+                write_run(place, outcome)
+        except OSError as error:
+            _log.warning(
+                "the outcome of the run in %s can't be written: %s",
+                place,
+                printable(str(error)),
+            )
         finally:
             if self._lock is not None:
                 # What killed workers have left; else the next run does it.
                 with suppress(OSError):
-                    self._place.sweep()
+                    place.sweep()
                 self._lock.release()
 
-    def _write_confirmed(self) -> None:
-        write_confirmed(self._place, self._records, self._confirmed)
+    def _write_moments(self) -> None:
+        write_moments(self._job.place, self._run.result.records, self._run.moments)
 
-    async def _extract(self) -> ExtractReport:
+    async def _extract(self) -> None:
         # Before a request is spent: what can't be written need not be read. The feed is
         # first, since opening with `replace` deletes files that are its record.
-        question, history = self._job.question, self._options.history
-        feed = await in_thread(partial(find_feed, self._place, question, history))
+        job, history = self._job, self._run.options.history
+        feed = await in_thread(partial(find_feed, job.place, job.question, history))
         if not await self._take_lock():
-            return self._report()
+            return
         self._renewing = asyncio.ensure_future(self._renew())
-        await in_thread(self._open)
-        self._is_open = True
-        if feed is not None and self._records and not feed.runs():
-            # What runs without a feed have left.
-            await in_thread(partial(self._record, feed))
-        report = await self._read()
-        if self._options.prune:
-            await in_thread(self._prune)
-        # A feed does not begin with a mistake, which the corrected query could not
-        # continue.
-        if feed is not None and (feed.runs() or not report.unknown):
-            await in_thread(partial(self._record, feed))
-        if report.unlisted:
-            _log.warning(
-                "series that the service left out of its responses: %s",
-                count_of_unlisted(report),
-            )
-        foreign_ids = self._records.keys() - set(self._tracker.ids)
-        return evolve(report, others=len(foreign_ids))
+        await in_thread(partial(self._open, feed))
+        await self._read()
+        await in_thread(partial(self._close, feed))
 
-    def _open(self) -> None:
+    def _open(self, feed: Feed | None) -> None:
         """Read what is there. It blocks."""
-        place, replace = self._place, self._options.replace
+        place, replace = self._job.place, self._run.options.replace
         self._check()
         place.sweep()
         # This fails where files can't be written, or can't be moved.
         trial = f"{place.name}/_asyncfin-trial"
         place.write(trial, lambda stream: None)
         place.remove(trial)
-        records, replaceable = read_records(place, self._job.question, replace=replace)
-        for entity_id in replaceable:
+        records, foreign_ids = read_records(place, self._job.question, replace=replace)
+        self._remove(foreign_ids)
+        self._run.begin(records, read_moments(place, records))
+        self._is_open = True
+        if feed is not None and records and not feed.runs():
+            self._record(feed)  # what runs without a feed have left
+
+    def _close(self, feed: Feed | None) -> None:
+        """Delete the files of entities that are not listed, and write the feed. It
+        blocks.
+        """
+        run = self._run
+        if run.options.prune:
+            foreign_ids = run.find_foreign()
+            self._remove(foreign_ids)
+            for entity_id in foreign_ids:
+                del run.result.records[entity_id]
+        # A feed does not begin with a mistake, which the corrected query could not
+        # continue.
+        if feed is not None and (feed.runs() or not run.find_unknown()):
+            self._record(feed)
+
+    def _remove(self, entity_ids: Iterable[str]) -> None:
+        for entity_id in entity_ids:
             self._check()
-            place.remove(place.entity_path(entity_id))
-        self._records, self._confirmed = records, read_confirmed(place, records)
-        self._tracker.files = len(records.keys() & set(self._tracker.ids))
+            self._job.place.remove(self._job.place.entity_path(entity_id))
 
     def _record(self, feed: Feed) -> None:
         self._check()
-        ids, began = self._tracker.ids, self._holder.began
-        record_files(feed, self._job.question, began, self._records, set(ids))
+        run, question = self._run, self._job.question
+        entity_ids = set(run.tracker.ids)
+        record_files(feed, question, self._holder.began, run.result.records, entity_ids)
 
     async def _take_lock(self) -> bool:
         """Take the lock, also that of a killed run, or return False if `stop` has ended
         the wait for it.
         """
-        if not self._options.lock and not isinstance(self._place, Folder):
+        place, options = self._job.place, self._run.options
+        if not options.lock and not isinstance(place, Folder):
             return True
-        stop, time = self._options.stop, asyncio.get_running_loop().time
-        first, since, stale = "", 0.0, None
+        time = asyncio.get_running_loop().time
+        first_tag, since, stale = "", 0.0, None
         while tag := await in_thread(partial(self._try_lock, stale)):
-            if not first:
+            if not first_tag:
                 _log.warning(
                     "waiting for the lock of %s, at most %s: its run is at work, or "
                     "was killed",
-                    self._place,
+                    place,
                     lasting(STALE_SECONDS),
                 )
-                first, since = tag, time()
-            if tag != first:
+                first_tag, since = tag, time()
+            if tag != first_tag:
                 raise RunInProgressError(
-                    f"another run is at work on {self._place}: let it end, or stop it"
+                    f"another run is at work on {place}: let it end, or stop it"
                 )
-            stale = tag if time() - since >= STALE_SECONDS else None
-            if stale is None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(_LOOK_SECONDS, STALE_SECONDS / 10)):
-                        await stop.wait()
-                if stop.is_set():
-                    return False
+            if time() - since >= STALE_SECONDS:
+                stale = tag
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_LOOK_SECONDS, STALE_SECONDS / 10)):
+                    await options.stop.wait()
+            if options.stop.is_set():
+                return False
         return True
 
     def _try_lock(self, stale: str | None) -> str | None:
         """Take the lock, or return what identifies that of another run. It blocks."""
-        lock = self._place.lock(self._holder, stale)
+        lock = self._job.place.lock(self._holder, stale)
         if isinstance(lock, str):
             return lock
         # Here: the task that waits for this thread may be cancelled.
@@ -435,27 +436,23 @@ class _Extraction:
             with suppress(OSError):
                 if self._lock is not None:
                     await in_thread(self._lock.renew)
-            if self._is_open:
-                await in_thread(self._write_confirmed)
+                if self._is_open:
+                    await in_thread(self._write_moments)
 
     def _check(self) -> None:
         if self._lock is not None:
             self._lock.check()
 
-    async def _read(self) -> ExtractReport:
-        client, job, tracker = self._client, self._job, self._tracker
-        result = Result(records=self._records)
-        run = Run(self._options, tracker, result, self._clock, self._confirmed)
-        ids = self._choose_ids()
-        tracker.report()
-        uncounted = 0
+    async def _read(self) -> None:
+        client, job, run = self._client, self._job, self._run
+        ids = run.skip_fresh(job.place)
+        run.tracker.report()
         if isinstance(client, Client):
-            reader = Reader(client, job, self._records, tracker, self._check)
-
-            async def read(entity_ids: list[str]) -> None:
-                await reader.read_all(entity_ids, run.note, lambda: run.is_pausing)
-
-            with announce(client, tracker, result):
+            reader = Reader(client, job, run.result.records, run.tracker, self._check)
+            read = partial(
+                reader.read_all, note=run.note, is_ending=lambda: run.is_pausing
+            )
+            with announce(client, run.tracker, run.result):
                 await run.read_all(ids, read)
         else:
             if self._lock is not None:
@@ -463,50 +460,6 @@ class _Extraction:
             driver = Driver(run, job, client, self._check)
             assert self._executor is not None
             await driver.read_all(self._executor, ids)
-            uncounted = driver.uncounted
-        unknown = run.find_unknown()
-        return evolve(
-            self._report(),
-            stopped=result.stopped,
-            unknown=unknown,
-            complaint=result.complaint if unknown else None,
-            uncounted=uncounted,
-        )
-
-    def _choose_ids(self) -> list[str]:
-        """Return the entities that have to be asked; the others are reported as
-        unchanged.
-        """
-        fresh_for, now = self._options.fresh_for, self._clock()
-        if fresh_for is None:
-            return list(self._tracker.ids)
-        ids = []
-        for entity_id in self._tracker.ids:
-            moment = self._confirmed.get(entity_id)
-            # A time in the future is that of another clock.
-            if moment is None or not timedelta(0) <= now - moment < fresh_for:
-                ids.append(entity_id)
-                continue
-            record = self._records[entity_id]
-            self._tracker.end(report_on(self._place, record, "unchanged"))
-        return ids
-
-    def _report(self) -> ExtractReport:
-        """Return the report on a run that ends now."""
-        tracker = self._tracker
-        return ExtractReport(
-            tracker.all_reports,
-            tracker.seconds,
-            tracker.spending.waits,
-            repeated=dict(tracker.spending.repeated),
-        )
-
-    def _prune(self) -> None:
-        """Delete the files of entities that are not listed."""
-        for entity_id in self._records.keys() - set(self._tracker.ids):
-            self._check()
-            self._place.remove(self._place.entity_path(entity_id))
-            del self._records[entity_id]
 
 
 def _is_about_threads(error: BaseException) -> bool:

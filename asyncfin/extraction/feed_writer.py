@@ -97,14 +97,14 @@ def record_files(
     question: SharedQuestion,
     began: datetime,
     records: Mapping[str, Record],
-    listed: Collection[str],
+    listed_ids: Collection[str],
 ) -> None:
     """Write what the files have that the feed does not have as one run. It blocks.
 
     Args:
         began: when the run began.
         records: the files.
-        listed: the entities of the run. Others that have no file any more have left the
+        listed_ids: the entities of the run. Others that have no file any more have left the
             extraction: their rows vanish.
     """
     files = hash_records(records)
@@ -123,7 +123,7 @@ def record_files(
     place = feed.place
     paths = {f"{place.name}/{name}" for name in place.names(place.name)}
     for entity_id, entry in last.items():
-        is_there = entity_id in listed or place.entity_path(entity_id) in paths
+        is_there = entity_id in listed_ids or place.entity_path(entity_id) in paths
         if not (is_there or entry.pruned):
             entity_ids.add(entity_id)
     if not entity_ids and previous is not None:

@@ -8,7 +8,6 @@ confirmed.json   when each file was shown to be current
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import platform
 from collections.abc import Mapping
@@ -16,26 +15,23 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from attrs import asdict
 
 from asyncfin.clock import utc_text
 from asyncfin.errors import (
-    ArgumentError,
-    AsyncfinError,
     own_version,
-    printable,
-    shorten,
 )
 from asyncfin.extraction.exit import Exit
-from asyncfin.extraction.place import Folder, Moment, Place
-from asyncfin.extraction.places import place_of
+from asyncfin.extraction.place import Holder, Moment, Place
+from asyncfin.extraction.places import check_exists, place_of
+from asyncfin.extraction.question import hash_query
 from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import (
     ExtractReport,
+    Failure,
     exit_code_of,
 )
 from asyncfin.extraction.run import Job
-
-_log = logging.getLogger("asyncfin")
 
 FORMAT = 1
 _RUNS = 30
@@ -56,7 +52,7 @@ def describe_run(
     job: Job,
     records: Mapping[str, Record],
     began: datetime,
-    ended: datetime,
+    end: datetime,
     stop: asyncio.Event,
 ) -> dict[str, Any]:
     """Return the outcome of a run, as plain data.
@@ -69,18 +65,18 @@ def describe_run(
         stop: the event that ends it early, which may be a `Stop`.
     """
     question = job.question
-    stopped, outcome, code = failure or report.stopped, report.outcome, report.exit_code
+    error, outcome, code = failure or report.stopped, report.outcome, report.exit_code
     if failure is not None:
-        concerns = failure.concerns if isinstance(failure, AsyncfinError) else None
+        concerns = getattr(failure, "concerns", None)
         outcome, code = "stopped", exit_code_of(type(failure), concerns)
         if code == Exit.INTERRUPTED:
-            outcome, stopped = "interrupted", None
+            outcome, error = "interrupted", None
     if outcome == "interrupted":
         code = getattr(stop, "exit_code", Exit.INTERRUPTED)
     return {
         "format": FORMAT,
         "place": str(job.place),
-        "question": question.hash,
+        "question": hash_query(question.text),
         "select": str(question.select),
         "periods": str(question.periods),
         "value_version": question.value_version,
@@ -88,12 +84,12 @@ def describe_run(
         "file_rows": sum(record.rows for record in records.values()),
         "file_bytes": sum(record.bytes for record in records.values()),
         "began": utc_text(began),
-        "ended": utc_text(ended),
+        "ended": utc_text(end),
         "exit": code,
         "outcome": outcome,
         "entities": len(report.entities),
         **report.figures,
-        "stopped": None if stopped is None else _describe(stopped),
+        "stopped": None if error is None else asdict(Failure.of(error)),
         "resume_at": None if report.resume_at is None else utc_text(report.resume_at),
         "version": own_version(),
         "host": platform.node(),
@@ -101,93 +97,42 @@ def describe_run(
     }
 
 
-def _describe(error: BaseException) -> dict[str, Any]:
-    moment = getattr(error, "at", None)
-    names = ("status", "code", "request_id")
-    return {
-        "error": type(error).__name__,
-        "message": printable(shorten(str(error))),
-        **{name: getattr(error, name, None) for name in names},
-        "at": None if moment is None else utc_text(moment),
-    }
-
-
 def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
-    """Write the outcome of a run; a failure is logged. It blocks."""
-    content = msgspec.json.format(msgspec.json.encode(outcome), indent=2) + b"\n"
+    """Write the outcome of a run. It blocks."""
+    content = msgspec.json.format(msgspec.json.encode(outcome), indent=2)
+    place.write_journal("last.json", content)
     failures = {
-        name: {"count": of_class["count"], "message": of_class["message"]}
-        for name, of_class in outcome["failures"].items()
+        name: {"count": group["count"], "message": group["message"]}
+        for name, group in outcome["failures"].items()
     }
-    line = msgspec.json.encode({**outcome, "failures": failures}) + b"\n"
-    try:
-        _write(place, "last.json", content)
-        content = place.read_bytes(_path(place, "runs.jsonl")) or b""
-        runs = content.splitlines(keepends=True)[1 - _RUNS :]
-        _write(place, "runs.jsonl", b"".join([*runs, line]))
-    except OSError as error:
-        _log.warning(
-            "the outcome of the run in %s can't be written: %s",
-            place,
-            printable(str(error)),
-        )
+    line = msgspec.json.encode({**outcome, "failures": failures})
+    runs = (place.read_bytes(place.journal_path("runs.jsonl")) or b"").splitlines()
+    place.write_journal("runs.jsonl", b"\n".join([*runs[1 - _RUNS :], line, b""]))
 
 
-def read_last(place: Place) -> dict[str, Any] | None:
-    """Return the outcome of the last run, or None if there is none of this format. It
-    blocks.
-
-    Raises:
-        OSError: it can't be read.
-    """
-    last = _read(place, "last.json", dict[str, Any])
-    return last if last is not None and last.get("format") == FORMAT else None
-
-
-def read_confirmed(place: Place, records: Mapping[str, Record]) -> dict[str, datetime]:
+def read_moments(place: Place, records: Mapping[str, Record]) -> dict[str, datetime]:
     """Return when each of these files was shown to be current. It blocks."""
-    confirmed = _read(place, "confirmed.json", dict[str, tuple[str, Moment]]) or {}
+    entries = place.read_journal("confirmed.json", dict[str, tuple[str, Moment]]) or {}
     return {
         entity_id: moment
-        for entity_id, (dataset_id, moment) in confirmed.items()
+        for entity_id, (dataset_id, moment) in entries.items()
         if entity_id in records and records[entity_id].dataset_id == dataset_id
     }
 
 
-def write_confirmed(
+def write_moments(
     place: Place, records: Mapping[str, Record], moments: Mapping[str, datetime]
 ) -> None:
     """Write when each file was shown to be current, with its publication. It blocks."""
-    confirmed = {
+    entries = {
         entity_id: (record.dataset_id, moments[entity_id])
         for entity_id, record in list(records.items())
         if entity_id in moments
     }
-    try:
-        _write(place, "confirmed.json", msgspec.json.encode(confirmed))
-    except OSError as error:
-        _log.warning(
-            "what %s has confirmed can't be written: %s", place, printable(str(error))
-        )
+    place.write_journal("confirmed.json", msgspec.json.encode(entries))
 
 
-def _read(place: Place, name: str, kind: Any) -> Any:
-    content = place.read_bytes(_path(place, name))
-    try:
-        return None if content is None else msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _write(place: Place, name: str, content: bytes) -> None:
-    place.write(_path(place, name), lambda file: file.write(content))
-
-
-def _path(place: Place, name: str) -> str:
-    return f"{place.beside('journal')}/{name}"
-
-
-def read_status(to: str | os.PathLike[str]) -> dict[str, Any]:
+def read_status(address: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what a place shows of its runs, as plain data. It blocks.
 
     `running`: whether a run is at work; `unfinished`: whether the last one ended
@@ -195,13 +140,15 @@ def read_status(to: str | os.PathLike[str]) -> dict[str, Any]:
     last outcome. `feed`: the number of runs in the change feed, and the last one.
 
     Raises:
-        ArgumentError: `to` is no place, or no folder.
+        ArgumentError: `address` is no place, or a folder that does not exist.
         OSError: it can't be read.
     """
-    place = place_of(to)
-    if isinstance(place, Folder) and not os.path.isdir(str(place)):
-        raise ArgumentError(f"{place} is not a folder")
-    last, holder, is_running = read_last(place), place.read_holder(), place.is_running()
+    place = place_of(address)
+    check_exists(place)
+    last = place.read_journal("last.json", dict[str, Any])
+    if last is not None and last.get("format") != FORMAT:
+        last = None
+    holder, is_running = place.read_journal("lock", Holder), place.is_running()
     runs = [
         name.removesuffix(".parquet") for name in place.names(place.beside("changes"))
     ]

@@ -83,10 +83,10 @@ class Holder:
         return msgspec.json.encode(self)
 
 
-def parse_holder(content: bytes) -> Holder | None:
-    """Return the run that the content of a lock names, or None if it names none."""
+def parse(content: bytes, kind: type[T]) -> T | None:
+    """Return JSON as an object, or None if it is of another kind."""
     try:
-        return msgspec.json.decode(content, type=Holder)
+        return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
@@ -193,10 +193,9 @@ class Place(ABC):
         head, slash, tail = self.name.rpartition("/")
         return f"{head}{slash}_{tail}.{kind}"
 
-    @property
-    def lock_path(self) -> str:
-        """The path of the lock."""
-        return f"{self.beside('journal')}/lock"
+    def journal_path(self, name: str) -> str:
+        """Return the path of the lock, or of an outcome next to it."""
+        return f"{self.beside('journal')}/{name}"
 
     def entity_path(self, entity_id: str) -> str:
         """Return the path of an entity's file."""
@@ -210,13 +209,19 @@ class Place(ABC):
         except FileNotFoundError:
             return None
 
-    def read_holder(self) -> Holder | None:
-        """Return the run that took the lock last, or None if no lock names one."""
-        return parse_holder(self.read_bytes(self.lock_path) or b"")
+    def read_journal(self, name: str, kind: type[T]) -> T | None:
+        """Return what a JSON file of the journal contains, or None if it does not
+        exist or is of another kind.
+        """
+        return parse(self.read_bytes(self.journal_path(name)) or b"", kind)
+
+    def write_journal(self, name: str, content: bytes) -> None:
+        """Write a file of the journal."""
+        self.write(self.journal_path(name), lambda stream: stream.write(content))
 
     def check_owner(self, owner: str) -> None:
         """Raise RunInProgressError if the lock is that of another run."""
-        holder = self.read_holder()
+        holder = self.read_journal("lock", Holder)
         if holder is not None and holder.owner != owner:
             raise RunInProgressError(
                 f"another run has taken over {self}, and nothing more is written"
@@ -232,9 +237,9 @@ class Folder(Place):
         return Path(self.root, path)
 
     def names(self, folder: str) -> list[str]:
-        below = self.path(folder)
+        top = self.path(folder)
         return sorted(
-            path.relative_to(below).as_posix() for path in below.rglob("*.parquet")
+            path.relative_to(top).as_posix() for path in top.rglob("*.parquet")
         )
 
     def open(self, path: str) -> IO[bytes]:
@@ -252,7 +257,7 @@ class Folder(Place):
         self.path(path).unlink(missing_ok=True)
 
     def lock(self, holder: Holder, stale: str | None = None) -> Lock:
-        path = self.path(self.lock_path)
+        path = self.path(self.journal_path("lock"))
         _make_folder(path.parent)
         with naming(path):
             # Never deleted: a run could then hold the lock of a file that the next one
@@ -273,7 +278,7 @@ class Folder(Place):
 
     def is_running(self) -> bool:
         # Asked for by a lock that lasts for a moment.
-        with suppress(FileNotFoundError), self.open(self.lock_path) as lock:
+        with suppress(FileNotFoundError), self.open(self.journal_path("lock")) as lock:
             return not try_lock(lock.fileno(), exclusive=False)
         return False
 

@@ -13,21 +13,21 @@ from asyncfin.extraction.place import Folder, Place
 from asyncfin.extraction.prefix import Prefix
 
 
-def place_of(to: str | os.PathLike[str]) -> Place:
+def place_of(address: str | os.PathLike[str]) -> Place:
     """Return the place that a path or URL names; it looks at the disk, so it blocks.
 
     Raises:
         ArgumentError: it names none, or one whose files readers would misread.
     """
-    if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
+    if not isinstance(address, (str, os.PathLike)) or not os.fspath(address):
         raise ArgumentError(
             "to must be the path of a folder, or an address such as "
-            f"s3://bucket/prefix, not {checks.short_repr(to)}"
+            f"s3://bucket/prefix, not {checks.short_repr(address)}"
         )
-    if isinstance(to, str) and re.match("(s3|gs|az)://", to, re.IGNORECASE):
-        place: Place = _parse_prefix(to)
+    if isinstance(address, str) and re.match("(s3|gs|az)://", address, re.IGNORECASE):
+        place: Place = _parse_prefix(address)
     else:
-        place = _parse_folder(os.fspath(to))
+        place = _parse_folder(os.fspath(address))
     for segment in str(place).split("/"):
         column, equals, _ = segment.partition("=")
         if equals and column in concat([]).column_names:
@@ -37,6 +37,12 @@ def place_of(to: str | os.PathLike[str]) -> Place:
                 f"{segment.replace('=', '-')}"
             )
     return place
+
+
+def check_exists(place: Place) -> None:
+    """Raise ArgumentError for a folder that does not exist. It blocks."""
+    if isinstance(place, Folder) and not os.path.isdir(str(place)):
+        raise ArgumentError(f"there is no folder {place}")
 
 
 def _parse_folder(address: str) -> Folder:

@@ -31,7 +31,7 @@ from asyncfin.extraction.place import (
     Holder,
     Lock,
     Place,
-    parse_holder,
+    parse,
 )
 from asyncfin.local import Fill
 from asyncfin.optional import library
@@ -130,7 +130,7 @@ class Prefix(Place):
         return lock
 
     def is_running(self) -> bool:
-        holder = self.read_holder()
+        holder = self.read_journal("lock", Holder)
         if holder is None:
             return False
         # One that was not renewed twice may be the lock of a killed run.
@@ -146,11 +146,11 @@ class Prefix(Place):
         """
         try:
             with self._failing() as obstore:
-                lock = obstore.get(self._store, self.lock_path)
+                lock = obstore.get(self._store, self.journal_path("lock"))
                 tag, content = lock.meta["e_tag"], bytes(lock.bytes())
         except FileNotFoundError:
             return None, None
-        holder = parse_holder(content)
+        holder = parse(content, Holder)
         return None if holder is None else holder.owner, tag
 
     def put_lock(self, content: bytes, condition: Condition) -> bool:
@@ -165,7 +165,7 @@ class Prefix(Place):
             try:
                 obstore.put(
                     self._store,
-                    self.lock_path,
+                    self.journal_path("lock"),
                     content,
                     mode=condition,
                     use_multipart=False,
@@ -255,7 +255,7 @@ class PrefixLock(Lock):
         """
         with suppress(OSError):
             if self.is_held and self._place.read_lock()[0] == self._holder.owner:
-                self._place.remove(self._place.lock_path)
+                self._place.remove(self._place.journal_path("lock"))
         self.is_held = False
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from attrs import define, evolve, field, frozen
 
-from asyncfin.events import Event, RequestFinished, RequestStarted, Waited, Waiting
+from asyncfin.events import Event, RequestFinished, RequestStarted, Waiting
 from asyncfin.extraction.report import EntityReport
 
 _log = logging.getLogger("asyncfin")
@@ -68,24 +68,21 @@ class Spending:
     Attributes:
         requests: how many were sent.
         by_entity: how many, by entity.
-        repeated: how many were sent again, by the reason.
-        waits: the seconds that they have waited.
+        repeats: how many were sent again, by the reason.
         has_success: whether the service has answered one.
     """
 
     requests: int = 0
     by_entity: Counter[str] = field(factory=Counter)
-    repeated: Counter[str] = field(factory=Counter)
-    waits: float = 0.0
+    repeats: Counter[str] = field(factory=Counter)
     has_success: bool = False
 
-    def add(self, other: Spending) -> None:
+    def add(self, spending: Spending) -> None:
         """Add what a worker has sent."""
-        self.requests += other.requests
-        self.by_entity.update(other.by_entity)
-        self.repeated.update(other.repeated)
-        self.waits += other.waits
-        self.has_success |= other.has_success
+        self.requests += spending.requests
+        self.by_entity.update(spending.by_entity)
+        self.repeats.update(spending.repeats)
+        self.has_success |= spending.has_success
 
 
 @define
@@ -115,12 +112,6 @@ class Tracker:
     def seconds(self) -> float:
         """Since the run began."""
         return asyncio.get_running_loop().time() - self._began
-
-    @property
-    def read(self) -> list[EntityReport]:
-        """The reports on the entities that were read."""
-        reports = self.reports.values()
-        return [report for report in reports if report.state != "failed"]
 
     @property
     def all_reports(self) -> tuple[EntityReport, ...]:
@@ -159,15 +150,13 @@ class Tracker:
                 self.stop_waiting(entity_id)
                 if attempt > 1:
                     key = event.operation, entity_id
-                    spending.repeated[self._failures.get(key, "unknown")] += 1
+                    spending.repeats[self._failures.get(key, "unknown")] += 1
             case RequestFinished(status=status, failure=failure):
                 if status is not None and status < 300:
                     spending.has_success = True
                 else:
                     self._failures[event.operation, entity_id] = failure or str(status)
                 self.report()
-            case Waited(seconds=seconds):
-                spending.waits += seconds
             case Waiting(reason=reason, until=until):
                 end = f" until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
                 words = {"outage": "service, which fails,", "retry": "next attempt"}
@@ -200,7 +189,7 @@ class Tracker:
             self._bytes += report.bytes
         self.report(report)
 
-    def report(self, ended: EntityReport | None = None) -> None:
+    def report(self, report: EntityReport | None = None) -> None:
         """Call the caller's function."""
         if self.callback is None:
             return
@@ -213,7 +202,7 @@ class Tracker:
             bytes=self._bytes,
             seconds=self.seconds,
             waiting=next(reversed(self._waiting.values()), None),
-            ended=ended,
+            ended=report,
         )
         token = _run.set(None)  # requests that the callback starts are not the run's
         try:

@@ -71,17 +71,15 @@ class SharedQuestion:
             }
         )
 
-    @cached_property
-    def hash(self) -> str:
-        """The SHA-256 of the text, which distinguishes the query from any other."""
-        return sha256(self.text.encode()).hexdigest()
+
+def hash_query(text: str) -> str:
+    """Return the SHA-256 of a query's text."""
+    return sha256(text.encode()).hexdigest()
 
 
-def write_canonical(described: Mapping[str, Any]) -> str:
+def write_canonical(query: Mapping[str, Any]) -> str:
     """Return a described query as JSON, in the one form that is compared and hashed."""
-    return json.dumps(
-        described, sort_keys=True, ensure_ascii=False, separators=(",", ":")
-    )
+    return json.dumps(query, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def _describe_periods(periods: PeriodSelection) -> Any:

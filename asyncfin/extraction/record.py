@@ -9,6 +9,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from sys import intern
+from typing import Any
 
 from attrs import field, frozen
 
@@ -16,7 +17,12 @@ from asyncfin import EntityAnswer, Panel
 from asyncfin.analysis.changes import ambiguous_series
 from asyncfin.errors import ManifestMismatchError, own_version
 from asyncfin.extraction.place import Moment, Place, structure
-from asyncfin.extraction.question import SharedQuestion, differences, write_canonical
+from asyncfin.extraction.question import (
+    SharedQuestion,
+    differences,
+    hash_query,
+    write_canonical,
+)
 from asyncfin.optional import library, pa, parquet
 from asyncfin.typing import Missing
 
@@ -158,14 +164,16 @@ def read_records(
     place: Place, question: SharedQuestion, *, replace: bool = False
 ) -> tuple[dict[str, Record], list[str]]:
     """Return the records of a query by entity, and the entities with files of other
-    ones that are to be deleted. It blocks.
+    queries, which are to be deleted. It blocks.
 
     Args:
-        replace: whether files of other queries may be replaced.
+        replace: whether all files of other queries may be deleted. Otherwise these are
+            files without rows, and those of a query that was a mistake: the last run
+            has written them, and ended with names that no entity has.
 
     Raises:
-        ManifestMismatchError: there are foreign files; or files of another query have
-            rows, and `replace` is not set.
+        ManifestMismatchError: there are foreign files, or files that may not be
+            deleted.
     """
     library("pyarrow.parquet", "arrow")
     paths = [f"{place.name}/{name}" for name in place.names(place.name)]
@@ -175,18 +183,28 @@ def read_records(
             for record in threads.map(partial(_read_or_reject, place), paths)
             if record is not None
         ]
-    replaceable = [record for record in records if record.query != question.text]
-    with_rows = [record for record in replaceable if record.rows]
-    if with_rows and not replace:
-        raise ManifestMismatchError(
-            f"{place} belongs to another question, which differs in "
-            f"{differences(question.text, with_rows[0].query)}: give another place, or "
-            "have its files deleted (replace=True; --replace on the command line)"
-        )
-    of_question = {
-        record.entity_id: record for record in records if record.query == question.text
-    }
-    return of_question, [record.entity_id for record in replaceable if replace]
+    of_question, others_ids, mistake = {}, [], _find_mistake(place)
+    for record in records:
+        if record.query == question.text:
+            of_question[record.entity_id] = record
+            continue
+        if record.rows and not replace and hash_query(record.query) != mistake:
+            raise ManifestMismatchError(
+                f"{place} belongs to another question, which differs in "
+                f"{differences(question.text, record.query)}: give another place, or "
+                "let the option `replace` delete its files"
+            )
+        others_ids.append(record.entity_id)
+    return of_question, others_ids
+
+
+def _find_mistake(place: Place) -> str | None:
+    """Return the hash of the last run's query, if the run ended with names that no
+    entity has, and has written all files itself; otherwise None.
+    """
+    outcome = place.read_journal("last.json", dict[str, Any]) or {}
+    is_mistake = outcome.get("unknown") and outcome["files"] == outcome["done"]
+    return outcome["question"] if is_mistake else None
 
 
 def _read_or_reject(place: Place, path: str) -> Record | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
@@ -17,6 +17,7 @@ from asyncfin.errors import (
     AsyncfinError,
     Concern,
     SelectionError,
+    printable,
     shorten,
 )
 from asyncfin.extraction.exit import Exit
@@ -72,24 +73,23 @@ class Failure:
     """How an attempt failed: the error's class and message (at most 2,000 characters),
     and its facts.
 
-    `concerns` is that of the error: what follows from it (`AsyncfinError.concerns`).
+    `concerns` is that of the error: what follows from it (`AsyncfinError.concerns`), or
+    None for an error of Python.
     """
 
     error: str
     message: str
-    concerns: Concern
+    concerns: Concern | None
     status: int | None = None
     code: str | None = None
     request_id: str | None = None
 
     @classmethod
-    def of(cls, error: AsyncfinError) -> Failure:
+    def of(cls, error: BaseException) -> Failure:
         """Return what is recorded of an error."""
-        facts = {
-            name: getattr(error, name, None)
-            for name in ("status", "code", "request_id")
-        }
-        return cls(type(error).__name__, shorten(str(error)), error.concerns, **facts)
+        names = ("concerns", "status", "code", "request_id")
+        facts = {name: getattr(error, name, None) for name in names}
+        return cls(type(error).__name__, printable(shorten(str(error))), **facts)
 
 
 @frozen
@@ -134,7 +134,6 @@ class ExtractReport:
     Attributes:
         entities: one report each, in the order in which they were given.
         seconds: how long it took.
-        waits: seconds that requests have waited, in total; several can wait at once.
         stopped: the error that ended it early because it fails every other entity too:
             a rejected token, a used-up allowance, an outage, a shared bucket out of
             reach, a 403 for all entities. None: it came to its end, was stopped if any
@@ -142,8 +141,8 @@ class ExtractReport:
         unknown: the names in the question that no entity has, by field: none of all, or
             none of the first 25 that were read, if those have nothing of the question
             at all.
-        complaint: what one of the entities has in place of those names; None where no
-            catalogue was read.
+        complaint: what one of the entities has in place of names that it does not have;
+            None where no catalogue was read.
         others: how many files there are of entities that were not given.
         repeated: how many requests were sent again, by the reason: a status, or the
             class of an error.
@@ -153,7 +152,6 @@ class ExtractReport:
 
     entities: tuple[EntityReport, ...]
     seconds: float
-    waits: float
     stopped: AsyncfinError | None = None
     unknown: Missing = field(factory=dict)
     complaint: str | None = None
@@ -204,7 +202,6 @@ class ExtractReport:
             "bytes": self.bytes,
             "unlisted": self.unlisted,
             "seconds": self.seconds,
-            "waits": self.waits,
             "unknown": dict(self.unknown),
             "others": self.others,
             "failures": self._group_failures(),
@@ -292,21 +289,9 @@ class ExtractReport:
         if not self.unknown:
             return
         count = len(self.done) + len(self.unchanged)
-        texts = [
-            f"{name} {', '.join(map(repr, values))}"
-            for name, values in self.unknown.items()
-        ]
-        subject = f"none of {counted(count, 'entity', 'entities')} has"
-        if count == 1:
-            subject = "the entity does not have"
-        message = f"{subject} {shorten('; '.join(texts))}"
-        if self.complaint:
-            message += f"; {self.complaint}"
+        message = describe_unknown(self.unknown, count, self.complaint)
         if self.left:
-            message += (
-                "; the others are not read: allow_missing=True (--allow-missing) reads "
-                "them"
-            )
+            message += "; the others are not read: `allow_missing` reads them"
         raise UnknownToAllError(message, report=self)
 
     def __str__(self) -> str:
@@ -314,7 +299,7 @@ class ExtractReport:
         if self.bytes >= 1e6:
             size = f"{self.bytes / 1e6:,.1f} MB"
         counts = [f"{count:,} {state}" for state, count in self.counts.items()]
-        cost = spent(self.requests, self.repeated, self.uncounted)
+        cost = describe_spending(self.requests, self.repeated, self.uncounted)
         lines = [
             f"entities: {', '.join(counts)}",
             f"{cost} in {lasting(self.seconds)}",
@@ -322,15 +307,16 @@ class ExtractReport:
             *_describe_missing(self.entities),
         ]
         if self.unlisted:
+            count = sum(bool(entity.unlisted) for entity in self.entities)
             lines.append(
                 "series that the service left out of its responses: "
-                f"{count_of_unlisted(self)}"
+                f"{self.unlisted:,} (in {counted(count, 'entity', 'entities')})"
             )
-        lines += describe_failures(self.failed)
+        lines += _describe_failures(self.failed)
         if self.others:
             lines.append(
-                f"files of entities that were not given: {self.others:,} (prune=True, "
-                "--prune deletes them)"
+                f"files of entities that were not given: {self.others:,} (the option "
+                "`prune` deletes them)"
             )
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")
@@ -351,27 +337,43 @@ class UnknownToAllError(SelectionError):
         self.extract_report = report
 
 
-def spent(requests: int, repeated: Mapping[str, int], uncounted: int = 0) -> str:
+def describe_spending(
+    requests: int, repeats: Mapping[str, int], uncounted_chunks: int
+) -> str:
     """Return requests for people: ``395 requests, 90 of them repeated: 90 x 503``."""
     text = counted(requests, "request")
-    if repeated:
+    if repeats:
         reasons = ", ".join(
-            f"{count:,} x {reason}" for reason, count in sorted(repeated.items())
+            f"{count:,} x {reason}" for reason, count in sorted(repeats.items())
         )
-        text += f", {sum(repeated.values()):,} of them repeated: {reasons}"
-    if uncounted:
-        text += (
-            f", and those of workers that were killed ({counted(uncounted, 'time')})"
-        )
+        text += f", {sum(repeats.values()):,} of them repeated: {reasons}"
+    if uncounted_chunks:
+        times = counted(uncounted_chunks, "time")
+        text += f", and those of workers that were killed ({times})"
     return text
 
 
-def count_of_unlisted(report: ExtractReport) -> str:
-    """Return how many series the service left out, and of how many entities: ``60 (in 1
-    entity)``.
+def find_unknown(missing: Sequence[Missing]) -> dict[str, tuple[str, ...]]:
+    """Return the names that are missing everywhere, by field."""
+    unknown = {}
+    for field_name, names in missing[0].items():
+        lists = [of_entity.get(field_name, ()) for of_entity in missing]
+        absent = [name for name in names if all(name in texts for texts in lists)]
+        if absent:
+            unknown[field_name] = tuple(absent)
+    return unknown
+
+
+def describe_unknown(unknown: Missing, count: int, complaint: str | None) -> str:
+    """Return names that none of so many entities has, for people, and what one of them
+    has in place of these names.
     """
-    count = sum(bool(entity.unlisted) for entity in report.entities)
-    return f"{report.unlisted:,} (in {counted(count, 'entity', 'entities')})"
+    texts = [f"{name} {', '.join(map(repr, names))}" for name, names in unknown.items()]
+    subject = f"none of {counted(count, 'entity', 'entities')} has"
+    if count == 1:
+        subject = "the entity does not have"
+    message = f"{subject} {shorten('; '.join(texts))}"
+    return f"{message}; {complaint}" if complaint else message
 
 
 def _describe_missing(entities: Iterable[EntityReport]) -> list[str]:
@@ -381,15 +383,13 @@ def _describe_missing(entities: Iterable[EntityReport]) -> list[str]:
     incomplete = [entity for entity in entities if entity.missing]
     if not incomplete:
         return []
-    counts = Counter(
-        (field, name)
-        for entity in incomplete
-        for field, names in entity.missing.items()
-        for name in names
-    )
+    counts: Counter[str] = Counter()
+    for entity in incomplete:
+        for field_name, names in entity.missing.items():
+            counts.update(f"{field_name} {name!r}" for name in names)
     lines = [
-        f"missing: {field} {name!r} in {counted(count, 'entity', 'entities')}"
-        for (field, name), count in counts.most_common()
+        f"missing: {name} in {counted(count, 'entity', 'entities')}"
+        for name, count in counts.most_common()
     ]
     return [
         f"entities that do not have all of the question: {len(incomplete):,}",
@@ -397,11 +397,11 @@ def _describe_missing(entities: Iterable[EntityReport]) -> list[str]:
     ]
 
 
-def describe_failures(failed: Iterable[EntityReport]) -> list[str]:
+def _describe_failures(entities: Iterable[EntityReport]) -> list[str]:
     """Return a line for each failed entity, the first ones."""
     lines = [
         f"{entity.entity_id} failed: {entity.failure.error}: {entity.failure.message}"
-        for entity in failed
+        for entity in entities
         if entity.failure
     ]
     return [listed(lines, 20, between="\n")] if lines else []

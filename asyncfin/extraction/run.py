@@ -19,7 +19,6 @@ from asyncfin.errors import (
     AsyncfinError,
     ManifestMismatchError,
     PermissionDeniedError,
-    SelectionError,
     ends_all,
 )
 from asyncfin.events import ExtractFinished, ExtractStarted, next_serial
@@ -27,7 +26,13 @@ from asyncfin.extraction.place import Place
 from asyncfin.extraction.progress import Spending, Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import Record, encode, panels_of
-from asyncfin.extraction.report import EntityReport, EntityState, Failure
+from asyncfin.extraction.report import (
+    EntityReport,
+    EntityState,
+    ExtractReport,
+    Failure,
+    find_unknown,
+)
 from asyncfin.tasks import bounded, in_thread
 from asyncfin.typing import Missing
 
@@ -81,7 +86,7 @@ class Result:
 
     Attributes:
         records: the files of the query, by entity.
-        stopped: an error that fails all other entities too.
+        fatal_error: an error that fails all other entities too.
         rejection: the last 403.
         complaint: what an entity has in place of missing names.
         spending: the requests of a worker.
@@ -89,18 +94,18 @@ class Result:
 
     reports: list[EntityReport] = field(factory=list)
     records: dict[str, Record] = field(factory=dict)
-    stopped: AsyncfinError | None = None
+    fatal_error: AsyncfinError | None = None
     rejection: AsyncfinError | None = None
     complaint: str | None = None
     spending: Spending = field(factory=Spending)
 
-    def add(self, other: Result) -> None:
+    def add(self, result: Result) -> None:
         """Add the outcome of further entities."""
-        self.reports += other.reports
-        self.records |= other.records
-        self.stopped = self.stopped or other.stopped
-        self.rejection = other.rejection or self.rejection
-        self.complaint = self.complaint or other.complaint
+        self.reports += result.reports
+        self.records |= result.records
+        self.fatal_error = self.fatal_error or result.fatal_error
+        self.rejection = result.rejection or self.rejection
+        self.complaint = self.complaint or result.complaint
 
 
 @define
@@ -108,26 +113,46 @@ class Run:
     """Which entities are read next, and the rules that end a run.
 
     Attributes:
-        confirmed: when each file was shown to be current.
+        moments: when each file was shown to be current.
+        uncounted_chunks: how often an executor broke, with the requests of its chunks.
     """
 
     options: Options
     tracker: Tracker
-    result: Result
     clock: Callable[[], datetime]
-    confirmed: dict[str, datetime]
-    _has_rows: bool = field(init=False)
-    _with_file: frozenset[str] = field(init=False)
+    result: Result = field(factory=Result)
+    moments: dict[str, datetime] = field(factory=dict)
+    uncounted_chunks: int = 0
+    _has_rows: bool = False
+    _with_file: frozenset[str] = frozenset()
     _lacking: int = 0  # entities that were read and do not have all of the query
     _rejected_ids: set[str] = field(factory=set)
     _has_asked: bool = False
     # What failed because of the service is read again after all others.
     _retried_ids: set[str] = field(factory=set)
 
-    def __attrs_post_init__(self) -> None:
-        records = self.result.records
+    def begin(self, records: dict[str, Record], moments: dict[str, datetime]) -> None:
+        """Begin with the files that are there."""
+        self.result.records, self.moments = records, moments
         self._has_rows = any(record.rows for record in records.values())
         self._with_file = frozenset(records)
+        self.tracker.files = len(self._with_file.intersection(self.tracker.ids))
+
+    def skip_fresh(self, place: Place) -> list[str]:
+        """Report the entities that were confirmed less than `fresh_for` ago as
+        unchanged, and return the others.
+        """
+        fresh_for, now = self.options.fresh_for or timedelta(0), self.clock()
+        ids = []
+        for entity_id in self.tracker.ids:
+            moment = self.moments.get(entity_id)
+            # A time in the future is that of another clock.
+            if moment is None or not timedelta(0) <= now - moment < fresh_for:
+                ids.append(entity_id)
+            else:
+                record = self.result.records[entity_id]
+                self.tracker.end(report_on(place, record, "unchanged"))
+        return ids
 
     async def read_all(
         self, ids: Sequence[str], read: Callable[[list[str]], Awaitable[None]]
@@ -140,16 +165,16 @@ class Run:
         result = self.result
         while not self.is_ending and (entity_ids := self._choose_next(ids)):
             await read(entity_ids)
-            stopped = result.stopped
-            if self.options.wait and isinstance(stopped, AllowanceExhaustedError):
-                result.stopped = None
-                await self._sleep(stopped.resume_at, entity_ids[0])
+            error = result.fatal_error
+            if self.options.wait and isinstance(error, AllowanceExhaustedError):
+                result.fatal_error = None
+                await self._sleep(error.resume_at, entity_ids[0])
 
     @property
     def is_ending(self) -> bool:
         """Whether no further entity is to be begun."""
-        is_stopped = self.result.stopped is not None or self.options.stop.is_set()
-        return is_stopped or self.has_nothing
+        has_ended = self.result.fatal_error is not None or self.options.stop.is_set()
+        return has_ended or self._has_nothing
 
     @property
     def is_pausing(self) -> bool:
@@ -157,7 +182,7 @@ class Run:
         return self.is_ending or self._must_ask
 
     @property
-    def has_nothing(self) -> bool:
+    def _has_nothing(self) -> bool:
         """Whether so many entities have nothing of the query that it is a mistake."""
         is_allowed = self._has_rows or self.options.allow_missing
         return self._lacking >= MOST_EMPTY and not is_allowed
@@ -195,17 +220,17 @@ class Run:
             if failure is None:
                 self._lacking += report.state == "done" and bool(report.missing)
                 self._has_rows |= report.rows > 0
-                self.confirmed[entity_id] = self.clock()
+                self.moments[entity_id] = self.clock()
             elif failure.status == 403:
                 self._rejected_ids.add(entity_id)
             elif failure.concerns == "service" and entity_id not in self._retried_ids:
                 self._retried_ids.add(entity_id)
                 continue
             self.tracker.end(report)
-        if self._is_doubtful and self.result.stopped is None:
+        if self._is_doubtful and self.result.fatal_error is None:
             file_ids = self._with_file.intersection(self.tracker.ids)
             if not file_ids or file_ids & self._rejected_ids:
-                self.result.stopped = self.result.rejection
+                self.result.fatal_error = self.result.rejection
 
     def find_unknown(self) -> Missing:
         """Return the names that no entity has, by field.
@@ -213,25 +238,40 @@ class Run:
         Nothing where an entity that was not read may have them, unless none of those
         that were read has anything.
         """
-        reports = self.tracker.read
-        is_whole = len(reports) == len(self.tracker.ids)
-        if self.options.allow_missing or not reports:
+        missing = [
+            report.missing
+            for report in self.tracker.reports.values()
+            if report.state != "failed"
+        ]
+        is_whole = len(missing) == len(self.tracker.ids)
+        if self.options.allow_missing or not (is_whole or self._has_nothing):
             return {}
-        if not (is_whole or self.has_nothing):
-            return {}
-        common = {}
-        for name, values in reports[0].missing.items():
-            texts = [report.missing.get(name, ()) for report in reports]
-            absent = [value for value in values if all(value in text for text in texts)]
-            if absent:
-                common[name] = tuple(absent)
+        unknown = find_unknown(missing)
         # Periods that none of these entities has may exist: a file with a row shows
         # that the query does.
         if self._has_rows:
-            common.pop("periods", None)
-        if not common and self.has_nothing:
-            return dict(reports[0].missing)
-        return common
+            unknown.pop("periods", None)
+        if not unknown and self._has_nothing:
+            return missing[0]
+        return unknown
+
+    def find_foreign(self) -> set[str]:
+        """Return the entities that have a file and are not listed."""
+        return self.result.records.keys() - set(self.tracker.ids)
+
+    def report(self) -> ExtractReport:
+        """Return the report on a run that ends now."""
+        tracker, result = self.tracker, self.result
+        return ExtractReport(
+            tracker.all_reports,
+            tracker.seconds,
+            result.fatal_error,
+            self.find_unknown(),
+            result.complaint,
+            len(self.find_foreign()),
+            dict(tracker.spending.repeats),
+            self.uncounted_chunks,
+        )
 
     async def _sleep(self, until: datetime, entity_id: str) -> None:
         """Wait for the allowance on behalf of an entity, or until the run is to
@@ -318,7 +358,7 @@ class Reader:
             raise
         except AsyncfinError as error:
             if ends_all(error, waits=True):
-                return Result(stopped=error)
+                return Result(fatal_error=error)
             if job.on_error == "raise":
                 raise
             report = EntityReport(entity_id, "failed", failure=Failure.of(error))
@@ -344,15 +384,16 @@ class Reader:
         async with self._encoding:
             record = await in_thread(write)
         panels = panels_of(answer)
-        unlisted = set().union(*(panel.unlisted for panel in panels))
-        report = evolve(report_on(job.place, record, "done"), unlisted=len(unlisted))
+        # Series that both versions left out count once.
+        unlisted_ids = set().union(*(panel.unlisted for panel in panels))
+        report = report_on(job.place, record, "done")
+        report = evolve(report, unlisted=len(unlisted_ids))
         result = Result([report], {entity_id: record})
         if answer.missing and not self._has_complained:
             self._has_complained = True
-            try:
-                panels[0].catalogue.select(job.question.select)
-            except SelectionError as error:
-                result.complaint = str(error)
+            catalogue = panels[0].catalogue
+            if missing := catalogue.missing(job.question.select):
+                result.complaint = catalogue.explain(missing)
         return result
 
 
@@ -379,8 +420,8 @@ def announce(client: Client, tracker: Tracker, result: Result) -> Iterator[None]
         emit(ExtractStarted("extract", None, serial, entities))
         try:
             yield
-            if result.stopped is not None:
-                failure = type(result.stopped).__name__
+            if result.fatal_error is not None:
+                failure = type(result.fatal_error).__name__
         except BaseException as error:
             failure = type(error).__name__
             raise

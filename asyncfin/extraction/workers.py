@@ -136,7 +136,7 @@ async def _read_chunk(chunk: Chunk) -> Result:
         reader = Reader(client, job, result.records, tracker, check)
         with announce(client, tracker, result):
             await reader.read_all(
-                chunk.entity_ids, note, lambda: result.stopped is not None
+                chunk.entity_ids, note, lambda: result.fatal_error is not None
             )
     result.spending = tracker.spending
     return result
@@ -149,14 +149,12 @@ class Driver:
 
     Attributes:
         check: raises RunInProgressError if another run has taken the place over.
-        uncounted: how often the executor broke.
     """
 
     run: Run
     job: Job
     make_client: MakeClient
     check: Callable[[], None]
-    uncounted: int = 0
 
     async def read_all(
         self, executor: Executor | MakeExecutor, ids: Sequence[str]
@@ -206,7 +204,7 @@ class Driver:
             # It fails all its futures itself. Python 3.11's process pool stumbles over
             # one that is cancelled at that moment: the others never end then, nor do
             # its processes.
-            self.uncounted += 1
+            self.run.uncounted_chunks += 1
             raise
         except BaseException:
             _cancel(futures.values())

@@ -244,8 +244,8 @@ def test_rows_of_both_versions_are_distinguished(command: Command, tmp_path: Pat
             ("changes", "NIGHT", "--to", "no/x.parquet"),
             "--to no/x.parquet can't be written: no is not a folder",
         ),
-        (("changes", "NIGHT2"), "has no change feed"),
-        (("as-of", "NIGHT2", "2025-01-01"), "has no change feed"),
+        (("changes", "NIGHT2"), "there is no folder"),
+        (("as-of", "NIGHT2", "2025-01-01"), "there is no folder"),
     ],
 )
 def test_wrong_usage_is_one_line(command: Command, night: str, arguments: tuple[str, ...], said: str) -> None:

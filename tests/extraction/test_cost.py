@@ -49,6 +49,19 @@ async def test_files_tell_what_entities_cost(client: Client, sandbox: Sandbox, f
     assert again.least == again.most == first.requests
 
 
+async def test_unknown_name_is_reported(client: Client, folder: Path) -> None:
+    """With what comes close, from the catalogues or from the files' footers."""
+    metric_id = (await client.catalogue(IDS[0])).series[0].metric_id
+    select = Select(metric_ids=[metric_id, f"{metric_id}x"])
+    cost = await extract_cost(client, IDS[:1], select, Annual(), to=folder)
+    assert cost.unknown == {"metric_ids": (f"{metric_id}x",)}
+    assert f"the entity does not have metric_ids '{metric_id}x'" in str(cost)
+    assert f"close: {metric_id}" in str(cost)
+    await extract(client, IDS[:1], select, Annual(), to=folder, allow_missing=True)
+    again = await extract_cost(client, IDS[:1], select, Annual(), to=folder)
+    assert (again.unknown, again.spent) == (cost.unknown, 0)
+
+
 async def test_time_budget_follow_from_bucket(sandbox: Sandbox, folder: Path) -> None:
     """Seconds at its rate, and whether what is left of its day suffices."""
     bucket = TokenBucket(2.0, burst=20, daily_budget=20)

@@ -67,7 +67,6 @@ async def test_complete_run_next_night(client: Client, folder: Path) -> None:
         "bytes": report.bytes,
         "unlisted": 0,
         "seconds": report.seconds,
-        "waits": report.waits,
         "others": 0,
         "stopped": None,
         "resume_at": None,
@@ -101,7 +100,6 @@ async def test_stopped_run_names_its_error(sandbox: Sandbox, folder: Path) -> No
     assert (last["outcome"], last["exit"], last["left"]) == ("stopped", 3, 6)
     assert last["stopped"]["error"] == "AuthenticationError"
     assert (last["stopped"]["status"], last["stopped"]["request_id"]) == (401, report.stopped.request_id)
-    assert last["stopped"]["at"].endswith("Z")
     assert "wrong" not in json.dumps(last)
 
 
@@ -123,7 +121,7 @@ def test_common_reason_decides_exit_code(kinds: list[str | None], code: int) -> 
         else EntityReport(str(at), "done")
         for at, kind in enumerate(kinds)
     )
-    assert ExtractReport(entities, 1.0, 0.0).exit_code == code
+    assert ExtractReport(entities, 1.0).exit_code == code
 
 
 async def test_the_last_thirty_outcomes_are_kept(client: Client, folder: Path) -> None:

@@ -35,11 +35,11 @@ def test_report_names_most_entities_lack() -> None:
     """Each id or word with the number of entities, and no more than a few of them."""
     few = EntityReport(IDS[0], "done", missing={"metric_ids": ("gen:A", "gen:B")})
     more = EntityReport(IDS[1], "unchanged", missing={"basis": ("segments",), "metric_ids": ("gen:B",)})
-    assert str(ExtractReport((few, more), 1.0, 0.0)).splitlines()[3:] == [
+    assert str(ExtractReport((few, more), 1.0)).splitlines()[3:] == [
         "entities that do not have all of the question: 2",
         "missing: metric_ids 'gen:B' in 2 entities",
         "missing: metric_ids 'gen:A' in 1 entity",
         "missing: basis 'segments' in 1 entity",
     ]
     many = EntityReport(IDS[2], "done", missing={"metric_ids": tuple(f"gen:{at}" for at in range(1000))})
-    assert str(ExtractReport((many,), 1.0, 0.0)).splitlines()[-1] == "and 995 more"
+    assert str(ExtractReport((many,), 1.0)).splitlines()[-1] == "and 995 more"

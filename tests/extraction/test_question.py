@@ -46,7 +46,7 @@ def test_two_selections_have_hash(one: dict[str, Any], other: dict[str, Any], so
     }
 
     def hashed(fields: dict[str, Any]) -> str:
-        return SharedQuestion(Select(**fields), Annual()).hash
+        return SharedQuestion(Select(**fields), Annual()).text
 
     assert hashed(shuffled) == hashed(one)
     assert (hashed(one) == hashed(other)) == (meaning(one) == meaning(other))
@@ -56,10 +56,10 @@ def test_a_predicate_counts_by_its_name() -> None:
     """A footer can't contain a function; a name without one means nothing."""
 
     def named(name: str | None) -> str:
-        return SharedQuestion(Select(where=lambda series: True, name=name), Annual()).hash
+        return SharedQuestion(Select(where=lambda series: True, name=name), Annual()).text
 
     assert named("large") == named("large") != named("small")
-    assert SharedQuestion(Select(name="large"), Annual()).hash == SharedQuestion(Select(), Annual()).hash
+    assert SharedQuestion(Select(name="large"), Annual()).text == SharedQuestion(Select(), Annual()).text
 
 
 @pytest.mark.parametrize(

@@ -143,14 +143,14 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 async def test_corrected_query_deletes_nothing(client: Client, folder: Path) -> None:
-    """Files with rows may be of an earlier run: only `replace` deletes them."""
+    """Files of an earlier run that was complete: only `replace` deletes them."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     wrong, right = Select(metric_ids=[metric, f"{metric}x"]), Select(metric_ids=[metric])
     await extract(client, IDS, wrong, Annual(), to=folder, allow_missing=True)
     with pytest.raises(UnknownToAllError):
         await extract(client, IDS, wrong, Annual(), to=folder)
     before = contents(folder)
-    with pytest.raises(ManifestMismatchError, match="replace=True"):
+    with pytest.raises(ManifestMismatchError, match="`replace`"):
         await extract(client, IDS, right, Annual(), to=folder)
     assert contents(folder) == before
 
@@ -169,12 +169,12 @@ async def test_fresh_entities_cost_nothing(client: Client, folder: Path) -> None
 
 @pytest.mark.parametrize("has_rows", [False, True])
 async def test_corrected_query_can_have_feed(client: Client, folder: Path, has_rows: bool) -> None:
-    """A mistake begins none. Without rows there is nothing to lose, and no need of `replace`."""
+    """A mistake begins none, and the files that it alone has written need no `replace`."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     wrong, right = Select(metric_ids=[f"{metric}x", *[metric] * has_rows]), Select(metric_ids=metric)
     with pytest.raises(UnknownToAllError):
         await extract(client, IDS, wrong, Annual(), to=folder, history=True)
-    report = await extract(client, IDS, right, Annual(), to=folder, history=True, replace=has_rows)
+    report = await extract(client, IDS, right, Annual(), to=folder, history=True)
     assert (len(report.done), report.exit_code) == (6, 0)
 
 

@@ -104,8 +104,8 @@ def record_files(
     Args:
         began: when the run began.
         records: the files.
-        listed_ids: the entities of the run. Others that have no file any more have left the
-            extraction: their rows vanish.
+        listed_ids: the entities of the run. Others that have no file any more have left
+            the extraction: their rows vanish.
     """
     files = hash_records(records)
     runs = feed.runs()

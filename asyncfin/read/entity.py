@@ -72,7 +72,7 @@ async def read_versions(
         versions: the original values first, if both are wanted.
         unless: as for `read_entity`.
     """
-    read = Read(publications, question, "read_entity", keeps=False)
+    read = Read(publications, question, "read_entity", stores=False)
     async with read.announced():
         if unless is not None:
             current = await read.metadata()

@@ -1,7 +1,7 @@
 """What a client knows of publications: the last one of each entity in memory, and the
 cache, if it has one.
 
-A kept catalogue may be stale. The pin makes that harmless: a request that was planned
+A stored catalogue may be stale. The pin makes that harmless: a request that was planned
 with it is rejected with `dataset_changed`, and the catalogue is read again.
 """
 
@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import Enum, auto
 from weakref import WeakValueDictionary
 
-from attrs import field, frozen
+from attrs import frozen
 
 from asyncfin.cache.base import Cache, Partition
 from asyncfin.cache.entries import LeastRecentlyUsed
@@ -24,40 +24,34 @@ from asyncfin.table.panel import Panel
 from asyncfin.tasks import SingleFlight
 from asyncfin.wire.sender import Sender
 
-MAX_KEPT_SERIES = 200_000
-# The panels kept with a catalogue.
-MAX_PANELS = 16
-# The plans kept with a catalogue contain at most this many series for each series of
+MAX_CATALOGUE_SERIES = 200_000
+# The panels that a client stores, of up to so many values each.
+MAX_PANELS = 256
+MAX_PANEL_VALUES = 2_000
+# The plans stored with a catalogue contain at most this many series for each series of
 # it: a plan takes a fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
 
 
-@frozen(eq=False)
 class Publication:
     """A publication, and what its responses have shown: in each value version, since it
     may list others.
     """
 
-    catalogue: Catalogue
-    # The ids of the series that a response over all periods has listed, by value
-    # version.
-    listed_ids: defaultdict[str, set[str]] = field(factory=lambda: defaultdict(set))
-    # Those that two responses have left out, the second one over all periods, and that
-    # none has listed since.
-    unlisted_ids: defaultdict[str, set[str]] = field(factory=lambda: defaultdict(set))
-    # The plans last made, by the key of their question.
-    plans: LeastRecentlyUsed[Hashable, Plan] = field()
-    # The panels last returned without a request, by their question.
-    panels: LeastRecentlyUsed[Hashable, Panel] = field(
-        factory=lambda: LeastRecentlyUsed(MAX_PANELS)
-    )
-    # Held by the query that requests series for the cache.
-    lock: asyncio.Lock = field(factory=asyncio.Lock)
-
-    @plans.default
-    def _make_plans(self) -> LeastRecentlyUsed[Hashable, Plan]:
-        limit = _PLANNED_SERIES * len(self.catalogue)
-        return LeastRecentlyUsed(limit, lambda plan: len(plan.series))
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        # The ids of the series that a response over all periods has listed, by value
+        # version.
+        self.listed_ids = defaultdict[str, set[str]](set)
+        # Those that two responses have left out, the second one over all periods, and
+        # that none has listed since.
+        self.unlisted_ids = defaultdict[str, set[str]](set)
+        # The plans last made, by the key of their query.
+        self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
+            _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
+        )
+        # Held by the query that requests series for the cache.
+        self.lock = asyncio.Lock()
 
 
 class Standing(Enum):
@@ -106,47 +100,48 @@ class Publications:
         self.stale_if_error = stale_if_error
         # The catalogues being read, for all reads that need one.
         self.pending_catalogues: SingleFlight[str, LastPublication] = SingleFlight()
-        # The questions in progress, for all that are equal: the panel, and whether it
-        # is stale.
-        self.pending_panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
-        self.last_panel: Panel | None = None  # the last one returned of those kept
-        self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
-            MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
+        # The queries in progress, for all that are equal: the read that leads, its
+        # panel, and whether it is stale.
+        self.pending_panels: SingleFlight[Hashable, tuple[object, Panel, bool]] = (
+            SingleFlight()
         )
-        # Of catalogues that are not kept, while a question uses them; by the id of the
+        # The panels last returned without a request, by the key of their query, and the
+        # last one of them that was returned again.
+        self.panels: LeastRecentlyUsed[Hashable, Panel] = LeastRecentlyUsed(MAX_PANELS)
+        self.last_panel: Panel | None = None
+        # By entity id.
+        self.stored: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
+            MAX_CATALOGUE_SERIES, lambda publication: len(publication.catalogue)
+        )
+        # Of catalogues that are not stored, while a query uses them; by the id of the
         # object.
-        self._unkept: WeakValueDictionary[int, Publication] = WeakValueDictionary()
+        self._passing: WeakValueDictionary[int, Publication] = WeakValueDictionary()
 
-    def of(self, catalogue: Catalogue) -> Publication:
-        """Return the kept publication of a catalogue, or one that its questions at one
+    def of(self, catalogue: Catalogue, *, store: bool = False) -> Publication:
+        """Return the stored publication of a catalogue, or one that its queries at one
         time share.
+
+        With `store` it is stored as the entity's last one.
         """
-        last = self.kept.get(catalogue.entity_id)
+        last = self.find(catalogue.entity_id, catalogue.dataset_id)
         # The same object: what responses have shown is not mixed with a catalogue that
         # the caller has made.
-        if last is not None and last.catalogue is catalogue:
+        if last is not None and (store or last.catalogue is catalogue):
             return last
-        return self._unkept.setdefault(id(catalogue), Publication(catalogue))
-
-    def kept_as(self, entity_id: str, dataset_id: str) -> Publication | None:
-        """Return the kept publication of an entity if it is this one."""
-        last = self.kept.get(entity_id)
-        if last is not None and is_same_publication(
-            last.catalogue.dataset_id, dataset_id
-        ):
-            return last
-        return None
-
-    def keep(self, catalogue: Catalogue) -> Publication:
-        """Keep a catalogue as that of the entity's last publication, unless one is."""
-        # Another query may have kept it meanwhile: they share what is pending.
-        publication = self.kept_as(catalogue.entity_id, catalogue.dataset_id)
-        if publication is None:
-            publication = Publication(catalogue)
-            self.kept.put(catalogue.entity_id, publication)
+        publication = self._passing.setdefault(id(catalogue), Publication(catalogue))
+        if store:
+            self.stored.put(catalogue.entity_id, publication)
         return publication
+
+    def find(self, entity_id: str, dataset_id: str) -> Publication | None:
+        """Return the stored publication of an entity if it is this one."""
+        last = self.stored.get(entity_id)
+        if last is None:
+            return None
+        is_same = is_same_publication(last.catalogue.dataset_id, dataset_id)
+        return last if is_same else None
 
     def drop(self, entity_id: str, dataset_id: str) -> None:
         """Drop the catalogue of a replaced publication; that of another one stays."""
-        if self.kept_as(entity_id, dataset_id) is not None:
-            self.kept.pop(entity_id)
+        if self.find(entity_id, dataset_id) is not None:
+            self.stored.pop(entity_id)

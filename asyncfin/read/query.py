@@ -33,7 +33,12 @@ from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Batch, Plan, batches_of, plan_batches, without_batches
 from asyncfin.plan.question import Question
 from asyncfin.read.batch import read_batch
-from asyncfin.read.publications import Publication, Publications, Standing
+from asyncfin.read.publications import (
+    MAX_PANEL_VALUES,
+    Publication,
+    Publications,
+    Standing,
+)
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
@@ -46,8 +51,6 @@ from asyncfin.words import listed
 _PLANNED_INLINE = 1000
 # For how long a query waits for another one that requests series of the publication.
 _CLAIM_SECONDS = 10.0
-# Larger panels are stitched again for each question.
-MAX_CACHED_VALUES = 2_000
 
 
 async def read_question(
@@ -68,33 +71,31 @@ async def read_shared(read: Read, begin: Plan | None = None) -> Panel:
     """Return the answer to the question of a read, which equal pending questions
     share.
     """
-    if begin is None and (panel := await _find_kept_panel(read)) is not None:
+    if begin is None and (panel := await _find_panel(read)) is not None:
         return panel
 
     async def attempt() -> Panel:
         nonlocal begin
         plan, begin = begin or await plan_read(read, batches=False), None
         panel = await read_panel(read, plan)
-        _keep_panel(read, panel)
+        _store_panel(read, panel)
         return panel
 
     return await share(read, read.question.key, partial(read.attempt, attempt))
 
 
 async def share(
-    read: Read, key: Hashable, lead: Callable[[], Awaitable[Panel]]
+    read: Read, key: Hashable, work: Callable[[], Awaitable[Panel]]
 ) -> Panel:
-    """Return the panel of a pending equal question, or begin to read it."""
-    leads = False
+    """Return the panel of a pending equal query, or begin to read it."""
 
-    async def call() -> tuple[Panel, bool]:
-        nonlocal leads
-        leads = True
-        return await lead(), read.is_stale
+    async def lead() -> tuple[object, Panel, bool]:
+        return read, await work(), read.is_stale
 
-    panel, read.is_stale = await read.publications.pending_panels.share(key, call)
-    # The requests count for the question that sent them.
-    return panel if leads else evolve(panel, requests=0)
+    pending = read.publications.pending_panels
+    leader, panel, read.is_stale = await pending.share(key, lead)
+    # The requests count for the query that sent them.
+    return panel if leader is read else evolve(panel, requests=0)
 
 
 async def read_panel(read: Read, current: Plan) -> Panel:
@@ -111,7 +112,8 @@ async def read_panel(read: Read, current: Plan) -> Panel:
                 blocks, batches = await _take_cached(read, stitch)
             _count_cached(read, stitch)
             async with _send_batches(read, stitch, batches, prefetch=True) as pages:
-                blocks += [block async for block in pages]
+                async for block in pages:
+                    blocks.append(block)
         blocks += await _retry_missing(read, stitch)
         confirmed_at = await read.confirm(current.catalogue.dataset_id)
     return stitch.panel(
@@ -130,16 +132,16 @@ async def plan_read(read: Read, *, batches: bool = True) -> Plan:
     SelectionError, or to a plan without series, one request for the metadata confirms
     it. With a cache and without `batches`, the plan has no batches yet.
     """
-    question, publications = read.question, read.publications
+    question, publication, is_current = read.question, None, True
     if isinstance(question.source, Catalogue):
-        publication = publications.of(question.source)
-        return await plan_for(read, question, publication, batches=batches)
-    if (last := await read.last_publication()) is not None:
-        is_current = last.standing is Standing.CURRENT
+        publication = read.publications.of(question.source)
+    elif (last := await read.last_publication()) is not None:
+        publication, is_current = last.publication, last.standing is Standing.CURRENT
+    if publication is not None:
         try:
-            current = await plan_for(read, question, last.publication, batches=batches)
-            if is_current or current.series:
-                return current
+            plan = await plan_for(read, question, publication, batches=batches)
+            if is_current or plan.series:
+                return plan
         except SelectionError:
             if is_current:
                 raise
@@ -150,52 +152,46 @@ async def plan_read(read: Read, *, batches: bool = True) -> Plan:
 async def plan_for(
     read: Read, question: Question, publication: Publication, *, batches: bool = True
 ) -> Plan:
-    """Return the plan of a question for a publication. No request."""
+    """Return the plan of a query for a publication. No request."""
+    catalogue = publication.catalogue
     # A predicate may depend on anything, so a Select with one may mean other series the
     # next time.
     key = question.key if question.select.where is None else None
-    current = None if key is None else publication.plans.get(key)
-    if current is None:
-        current = await _resolve_question(question, publication.catalogue)
+    plan = None if key is None else publication.plans.get(key)
+    if plan is None:
+        # The error names close matches, which are searched for among all ids.
+        has_error = question.judged(catalogue).missing and not question.allow_missing
+        resolve = partial(without_batches, question, catalogue)
+        plan = await _run(resolve, aside=bool(has_error))
         if read.cache is None:  # otherwise its batches depend on what is cached
-            make = partial(plan_batches, current)
-            current = await _plan_aside(make, len(current.series))
+            is_large = len(plan.series) > _PLANNED_INLINE
+            plan = await _run(partial(plan_batches, plan), aside=is_large)
         if key is not None:
-            publication.plans.put(key, current)
+            publication.plans.put(key, plan)
     if read.cache is None or not batches:
-        return current
-    return await _plan_missing(read, current, await _load_blocks(read, current))
+        return plan
+    return await _plan_missing(read, plan, await _load_blocks(read, plan))
 
 
-async def _resolve_question(question: Question, catalogue: Catalogue) -> Plan:
-    """Return a plan without batches."""
-    # The error names close matches, which are searched for among all ids.
-    if question.judged(catalogue).missing and not question.allow_missing:
-        return await asyncio.to_thread(without_batches, question, catalogue)
-    return without_batches(question, catalogue)
+async def _run(make: Callable[[], Plan], *, aside: bool) -> Plan:
+    """Return the plan that a function makes, in a thread if it may take long."""
+    return await asyncio.to_thread(make) if aside else make()
 
 
-async def _plan_missing(read: Read, current: Plan, blocks: tuple[Block, ...]) -> Plan:
+async def _plan_missing(read: Read, plan: Plan, blocks: tuple[Block, ...]) -> Plan:
     """Return a plan that requests the series that are not in the cached blocks, and no
     others.
     """
     cached_ids: set[str] = set().union(*(block.series_ids for block in blocks))
-    publication = read.publications.of(current.catalogue)
-    unlisted_ids = publication.unlisted_ids[current.question.value_version]
-    missing = (
-        {series.series_id for series in current.series} - cached_ids - unlisted_ids
-    )
-    make = partial(for_cache, current, cached_ids, unlisted_ids, fill=read.fills_cache)
-    # Filling a single batch looks at the whole catalogue.
-    is_filled = missing and read.fills_cache
-    return await _plan_aside(
-        make, len(current.catalogue) if is_filled else len(missing)
-    )
-
-
-async def _plan_aside(make: Callable[[], Plan], series: int) -> Plan:
-    """Return a plan, made in a thread if it looks at many series."""
-    return make() if series <= _PLANNED_INLINE else await asyncio.to_thread(make)
+    publication = read.publications.of(plan.catalogue)
+    unlisted_ids = publication.unlisted_ids[plan.question.value_version]
+    missing_ids = {series.series_id for series in plan.series}
+    missing_ids -= cached_ids | unlisted_ids
+    count = len(missing_ids)
+    if missing_ids and read.fills_cache:
+        count = len(plan.catalogue)  # filling a single batch looks at all of it
+    make = partial(for_cache, plan, cached_ids, unlisted_ids, fill=read.fills_cache)
+    return await _run(make, aside=count > _PLANNED_INLINE)
 
 
 # What is cached.
@@ -210,43 +206,43 @@ async def _load_blocks(read: Read, current: Plan) -> tuple[Block, ...]:
     return await read.cache.blocks(read.entity_id, dataset_id, version, series_ids)
 
 
-async def _find_kept_panel(read: Read) -> Panel | None:
-    """Return the panel of an equal question if it counts as current. No request.
+async def _find_panel(read: Read) -> Panel | None:
+    """Return the stored panel of an equal query if it counts as current. No request.
 
     It is the same object as long as its publication is not confirmed again.
     """
-    if read.cache is None or (last := await read.fresh_publication()) is None:
-        return None
-    panels, key = last.publication.panels, read.question.key
-    panel = panels.get(key)
-    if panel is None:
+    publications = read.publications
+    panel = publications.panels.get(read.question.key)
+    last = None if panel is None else await read.fresh_publication()
+    # After `cache.clear()` the catalogue is another object.
+    if (
+        panel is None
+        or last is None
+        or last.publication.catalogue is not panel.catalogue
+    ):
         return None
     if panel.confirmed_at != last.sent_at:
         panel = reconfirmed(panel, last.sent_at)
-        panels.put(key, panel)
+        publications.panels.put(read.question.key, panel)
     # Decoded pages may be a hundred times as large as the values: of one panel at a
     # time.
-    last_panel, read.publications.last_panel = read.publications.last_panel, panel
+    last_panel, publications.last_panel = publications.last_panel, panel
     if last_panel is not None and last_panel is not panel:
         release_decoded(last_panel)
+    assert read.cache is not None
     read.cache.count(hits=len(panel), misses=0)
     read.cached = len(panel)
     return panel
 
 
-def _keep_panel(read: Read, panel: Panel) -> None:
-    """Keep a small panel that cost no request, for equal questions."""
-    # A predicate may depend on anything, and another question may list an unlisted
-    # series.
-    may_keep = (
-        not panel.requests
-        and not panel.unlisted
-        and panel.select.where is None
-        and panel.value_count <= MAX_CACHED_VALUES
-    )
-    if read.cache is not None and may_keep:
-        panels = read.publications.of(panel.catalogue).panels
-        panels.put(read.question.key, panel)
+def _store_panel(read: Read, panel: Panel) -> None:
+    """Store a small panel that cost no request, for equal queries."""
+    if read.cache is None or panel.requests:
+        return
+    # A predicate may depend on anything, and another query may list an unlisted series.
+    may_return_again = panel.select.where is None and not panel.unlisted
+    if may_return_again and panel.value_count <= MAX_PANEL_VALUES:
+        read.publications.panels.put(read.question.key, panel)
 
 
 # Requests.
@@ -262,7 +258,7 @@ async def _take_cached(
         return [], stitch.plan.batches
     blocks = await _load_blocks(read, stitch.plan)
     parts = stitch.take(blocks)
-    if not stitch.missing:
+    if not stitch.list_missing():
         return parts, ()
     current = await _plan_missing(read, stitch.plan, blocks)
     return parts, current.batches
@@ -286,7 +282,7 @@ async def _claim(read: Read, publication: Publication) -> AsyncIterator[None]:
 
 def _count_cached(read: Read, stitch: Stitch) -> None:
     if read.cache is not None:
-        total, misses = len(stitch.plan.series), len(stitch.missing)
+        total, misses = len(stitch.plan.series), len(stitch.list_missing())
         read.cache.count(hits=total - misses, misses=misses)
         read.cached = total - misses
 
@@ -326,18 +322,18 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     that is an IncompleteResultError.
     """
     current, blocks = stitch.plan, list[Block]()
-    if current.periods is None or not stitch.missing:
+    if current.periods is None or not stitch.list_missing():
         return blocks
     version = current.question.value_version
     every_period = current.catalogue.resolve(FiscalRange())
-    while missing := stitch.missing:
+    while missing := stitch.list_missing():
         batches = batches_of(current.catalogue, missing, every_period, version)
         async with _send_batches(read, stitch, batches) as pages:
             round_blocks = [block async for block in pages]
         if not round_blocks:
             break
         blocks += round_blocks
-    missing_ids = [series.series_id for series in stitch.missing]
+    missing_ids = [series.series_id for series in stitch.list_missing()]
     listed_ids = stitch.publication.listed_ids[version]
     lost = [series_id for series_id in missing_ids if series_id in listed_ids]
     if lost:
@@ -347,7 +343,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
             series_ids=lost,
             operation="query",
             entity_id=read.entity_id,
-            at=read.received_at,
+            at=read.publications.clock(),
         )
     stitch.unlisted.update(missing_ids)
     return blocks
@@ -428,7 +424,7 @@ async def _iter_pieces(read: Read, current: Plan) -> AsyncGenerator[Panel, None]
     confirmed_at = await read.confirm(dataset_id)
     while waiting_blocks:
         yield await piece()
-    if missing := stitch.not_received:
+    if missing := stitch.list_missing(include_unlisted=True):
         yield stitch.panel(
             [],
             missing,

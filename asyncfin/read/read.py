@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Self, TypeVar
 
 from asyncfin.cache.record import EntityRecord
@@ -29,11 +30,7 @@ from asyncfin.events import (
     Restarted,
     next_serial,
 )
-from asyncfin.model.catalogue import (
-    Catalogue,
-    Dataset,
-    publication_id,
-)
+from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
@@ -71,7 +68,8 @@ class Read:
         publications: what the client has of publications.
         question: what is read.
         operation: its name in events, such as ``"query"``.
-        keeps: whether the client keeps the catalogue, and may return a stale result.
+        stores: whether the client stores the catalogue, and may return what it has
+            without a request, or a stale result.
     """
 
     def __init__(
@@ -80,19 +78,22 @@ class Read:
         question: Question,
         operation: str,
         *,
-        keeps: bool = True,
+        stores: bool = True,
     ) -> None:
         self.publications = publications
         self.question = question
         self.operation = operation
         self.entity_id = question.entity_id
-        self.keeps = keeps
+        self.stores = stores
         self.cache = publications.cache
-        self.records = publications.records
-        self.fills_cache = self.cache is not None and question.fill_cache
-        self.max_age = (
-            publications.max_age if question.max_age is None else question.max_age
-        )
+        self.fills_cache = self.cache is not None and stores and question.fill_cache
+        self.max_age = self.stale_if_error = 0.0
+        if stores:
+            own_max_age, self.stale_if_error = (
+                question.max_age,
+                publications.stale_if_error,
+            )
+            self.max_age = publications.max_age if own_max_age is None else own_max_age
         # Whether it is about one publication, so that a change is an error at once.
         self.is_pinned = isinstance(question.source, Catalogue)
         self.began = publications.clock()  # what was current then may be returned
@@ -101,7 +102,6 @@ class Read:
         self.cached = 0  # how many of the wanted series were cached
         # Whether the publication of the result could not be confirmed.
         self.is_stale = False
-        self.received_at: datetime | None = None  # of the last page, aware UTC
         # What has failed it, if it is one of several.
         self.error: AsyncfinError | None = None
         # What the metadata named instead, for the next attempt.
@@ -112,9 +112,8 @@ class Read:
         # When the publication was last seen to change. What was confirmed before shows
         # nothing.
         self._changed = NEVER
-        # When the last request was sent that has confirmed a publication. By
-        # publication, as requests of an earlier attempt may go on for other queries.
-        self._confirmed: dict[str, datetime] = {}
+        # What its last request has confirmed.
+        self._confirmed: EntityRecord | None = None
         self._unchanged = ""  # the publication that the metadata named after a 400
         # Of the result, for observers.
         self._series = 0
@@ -192,16 +191,12 @@ class Read:
         if self.is_pinned or has_result or self.restarts == MAX_RESTARTS:
             raise change
         self.restarts += 1
-        # Later than any record that was made before.
+        # Later than any record that was made before, apart from that of the successor.
         self._changed = self.publications.clock() + timedelta(microseconds=1)
-        if self.successor is not None:
-            successor_id = self.successor.dataset_id
-            self._changed = self.confirmed_at(successor_id) or self._changed
-        self._confirmed = {
-            dataset_id: sent_at
-            for dataset_id, sent_at in self._confirmed.items()
-            if sent_at >= self._changed
-        }
+        if self.successor is None:
+            self._confirmed = None
+        elif self._confirmed is not None:
+            self._changed = self._confirmed.sent_at
         self.publications.sender.announce(
             Restarted(self.operation, self.entity_id, self.restarts)
         )
@@ -229,63 +224,66 @@ class Read:
             sent_at = rejection.sent_at
             if rejection.has_error_object and sent_at and not request.has_cursor:
                 record = EntityRecord(sent_at, status=rejection.status)
+                records = self.publications.records
                 if rejection.status == 404:
-                    await self.records.observe(self.entity_id, record)
+                    await records.observe(self.entity_id, record)
                 # A 403 is about the token that was sent (spec 5.4). It may have been
                 # replaced since.
                 elif token_digest and token_digest == sender.tokens.digest:
-                    await self.records.observe(self.entity_id, record, token_digest)
+                    await records.observe(self.entity_id, record, token_digest)
             raise
 
-    async def observe(self, dataset_id: str, sent_at: datetime) -> None:
-        """Record that a request sent at a moment has confirmed a publication as the
-        current one.
-        """
-        await self.records.observe(self.entity_id, EntityRecord(sent_at, dataset_id))
+    # Whether a publication is the current one.
 
-    async def _record(self) -> EntityRecord | None:
+    def confirm_at(self, dataset_id: str, sent_at: datetime) -> None:
+        """Record that a request sent at a moment has confirmed a publication."""
+        if self._confirmed is None or sent_at >= self._confirmed.sent_at:
+            self._confirmed = EntityRecord(sent_at, dataset_id)
+
+    async def _store_confirmation(self) -> None:
+        """Store what the read has confirmed in the entity's record, for all reads."""
+        if self._confirmed is not None:
+            await self.publications.records.observe(self.entity_id, self._confirmed)
+
+    async def _get_record(self) -> EntityRecord | None:
         """Return the entity's record, or None if none counts for this read."""
-        token = self.publications.sender.tokens.digest
-        record = await self.records.record(self.entity_id, token)
+        publications = self.publications
+        token = publications.sender.tokens.digest
+        record = await publications.records.record(self.entity_id, token)
         if record is None:
             # New, or the cache was cleared.
-            self.publications.kept.pop(self.entity_id)
+            publications.stored.pop(self.entity_id)
         elif record.sent_at < self._changed:
             return None
         return record
 
-    def _judge_standing(
-        self, record: EntityRecord | None, dataset_id: str = ""
-    ) -> Standing:
-        """Return how this read stands to a publication, by the entity's record."""
-        confirmed_at = self.confirmed_at(dataset_id)
-        is_confirmed = confirmed_at is not None and (
-            record is None or record.names(dataset_id) or confirmed_at >= record.sent_at
-        )
+    def _judge(self, record: EntityRecord | None, dataset_id: str = "") -> Standing:
+        """Return how this read stands to a publication, by the entity's record and by
+        what the read itself has confirmed: the later one counts.
+        """
+        names_it = record is not None and record.names(dataset_id)
+        is_confirmed = False
+        if self._confirmed is not None and self._confirmed.names(dataset_id):
+            is_later = record is None or self._confirmed.sent_at >= record.sent_at
+            is_confirmed = names_it or is_later
+        # How many seconds before this read the record's request was sent; clocks of
+        # machines differ.
+        age = inf
+        if record is not None:
+            age = (self.began - record.sent_at).total_seconds()
+            if record.sent_at > self.publications.clock():  # by a clock that is ahead
+                age = -age
         if record is not None and record.dataset_id is None and not is_confirmed:
-            if self.max_age and self.age(record.sent_at) <= self.max_age:
-                return Standing.REJECTED
-            return Standing.UNCONFIRMED
+            is_young = self.max_age and age <= self.max_age
+            return Standing.REJECTED if is_young else Standing.UNCONFIRMED
         token = self.publications.sender.tokens.held
         if token is not None and token.rejection is not None:
             return Standing.UNCONFIRMED
-        if is_confirmed or self.is_pinned:
+        if is_confirmed or self.is_pinned or (names_it and age <= self.max_age):
             return Standing.CURRENT
-        if record is None or not record.names(dataset_id) or not self.keeps:
-            return Standing.UNCONFIRMED
-        if self.age(record.sent_at) <= self.max_age:
-            return Standing.CURRENT
-        if self.age(record.sent_at) <= self.publications.stale_if_error:
+        if names_it and age <= self.stale_if_error:
             return Standing.STALE
         return Standing.UNCONFIRMED
-
-    def age(self, sent_at: datetime) -> float:
-        """Return how many seconds before this read a request was sent; clocks of
-        machines differ.
-        """
-        if sent_at > self.publications.clock():  # by a clock that is ahead
-            return (sent_at - self.began).total_seconds()
-        return (self.began - sent_at).total_seconds()
 
     def _make_rejection(self, record: EntityRecord) -> ServiceError:
         kind = PermissionDeniedError if record.status == 403 else NotFoundError
@@ -312,23 +310,14 @@ class Read:
             request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
             response = await self.send(request, start=start)
             dataset = read_dataset(request, response)
-            self.record_confirmation(dataset.dataset_id, response.sent_at)
-            await self.observe(dataset.dataset_id, response.sent_at)
+            self.confirm_at(dataset.dataset_id, response.sent_at)
+            await self._store_confirmation()
             return dataset
 
         sender = self.publications.sender
         if soon and sender.lane != "bulk":
             return await sender.soon(request_metadata)
         return await request_metadata()
-
-    def record_confirmation(self, dataset_id: str, sent_at: datetime) -> None:
-        """Record when a request was sent that has confirmed a publication."""
-        key = publication_id(dataset_id)
-        self._confirmed[key] = max(sent_at, self._confirmed.get(key, sent_at))
-
-    def confirmed_at(self, dataset_id: str) -> datetime | None:
-        """Return when the last request was sent that has confirmed a publication."""
-        return self._confirmed.get(publication_id(dataset_id))
 
     @asynccontextmanager
     async def pinned_to(self, dataset_id: str) -> AsyncIterator[None]:
@@ -368,13 +357,13 @@ class Read:
         """Return the publication that was last seen as the current one, however long
         ago. No request.
         """
-        record = await self._record()
+        record = await self._get_record()
         if record is None or record.dataset_id is None:
             return None
         publication = await self.cached_publication(record.dataset_id)
         if publication is None:
             return None
-        standing = self._judge_standing(record, record.dataset_id)
+        standing = self._judge(record, record.dataset_id)
         return LastPublication(publication, record.sent_at, standing)
 
     async def fresh_publication(self) -> LastPublication | None:
@@ -387,13 +376,12 @@ class Read:
     async def current_publication(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is cached."""
         # Here, as reads of another `max_age` share what follows.
-        if self.max_age and self.successor is None and not self.restarts:
-            record = await self._record()
-            if record and self._judge_standing(record) is Standing.REJECTED:
-                raise self._make_rejection(record)
+        record = await self._get_record() if self.max_age else None
+        if record is not None and self._judge(record) is Standing.REJECTED:
+            raise self._make_rejection(record)
         # It may share what was requested before this read, but not twice.
         for _ in range(2):
-            if self.keeps:
+            if self.stores:
                 pending = self.publications.pending_catalogues
                 last = await pending.share(self.entity_id, self._read_publication)
             else:
@@ -403,9 +391,8 @@ class Read:
                 break
             dataset_id = last.publication.catalogue.dataset_id
             record = EntityRecord(last.sent_at, dataset_id)
-            is_current = self._judge_standing(record, dataset_id) is Standing.CURRENT
-            if is_current or not self.keeps:
-                self.record_confirmation(dataset_id, last.sent_at)
+            if self._judge(record, dataset_id) is Standing.CURRENT:
+                self.confirm_at(dataset_id, last.sent_at)
                 break
         return last.publication
 
@@ -416,18 +403,22 @@ class Read:
         """
         if isinstance(self.question.source, Catalogue):
             return self.question.source
-        fresh = await self.fresh_publication() if self.max_age else None
+        fresh = await self.fresh_publication()
         if fresh is not None:
             return fresh.publication.catalogue
         return (await self.current_publication()).catalogue
 
     async def _read_publication(self) -> LastPublication:
-        if await self._is_first():
+        last, record = await self.last_publication(), await self._get_record()
+        is_rejected = record is not None and record.dataset_id is None
+        is_first = not (last or self.successor or self.restarts or is_rejected)
+        if is_first:
             async with self.claim():
-                if await self._is_first():  # no other process has read it meanwhile
+                # Another process may have read it meanwhile.
+                last = await self.last_publication()
+                if last is None:
                     return await self._read_first()
         current, self.successor = self.successor, None
-        last = await self.last_publication()
         # Another client or process may have confirmed it meanwhile.
         if last is not None and last.standing is Standing.CURRENT:
             return last
@@ -438,7 +429,8 @@ class Read:
             if last is None or not is_stale_usable or not _is_inconclusive(error):
                 raise
             return last
-        sent_at = self.confirmed_at(current.dataset_id) or NEVER
+        assert self._confirmed is not None  # by the metadata
+        sent_at = self._confirmed.sent_at
         publication = await self.cached_publication(current.dataset_id)
         if publication is None:
             async with self.claim(), self.pinned_to(current.dataset_id):
@@ -446,7 +438,7 @@ class Read:
                 publication = await self.cached_publication(current.dataset_id)
                 if publication is None:
                     catalogue = await read_catalogue(self.send, self.entity_id, current)
-                    publication = await self._keep(catalogue)
+                    publication = await self._store_catalogue(catalogue)
         return LastPublication(publication, sent_at, Standing.CURRENT)
 
     async def _read_first(self) -> LastPublication:
@@ -470,50 +462,31 @@ class Read:
             return response
 
         catalogue = await read_catalogue(send, self.entity_id)
-        sent_at = sent_times[0]
-        await self.observe(catalogue.dataset_id, sent_at)
-        publication = await self._keep(catalogue)
-        return LastPublication(publication, sent_at, Standing.CURRENT)
+        self.confirm_at(catalogue.dataset_id, sent_times[0])
+        await self._store_confirmation()
+        publication = await self._store_catalogue(catalogue)
+        return LastPublication(publication, sent_times[0], Standing.CURRENT)
 
     def claim(self) -> AbstractAsyncContextManager[None]:
         """Make other processes and queries wait that are about to read the entity."""
-        if self.cache is None or not self.keeps:
+        if self.cache is None or not self.stores:
             return nullcontext()
         return self.cache.claim(self.entity_id)
 
-    async def _is_first(self) -> bool:
-        """Return whether no catalogue of the entity is cached.
-
-        Then its first page shows which one is current. A cached one, of whatever age,
-        may still be the current one, which the metadata show.
-        """
-        if self.restarts or self.successor:
-            return False
-        record = await self._record()
-        if record is None:
-            return True
-        if record.dataset_id is None:
-            return False
-        return await self.cached_publication(record.dataset_id) is None
-
-    async def _keep(self, catalogue: Catalogue) -> Publication:
-        if self.cache is not None and self.keeps and self.fills_cache:
+    async def _store_catalogue(self, catalogue: Catalogue) -> Publication:
+        if self.cache is not None and self.fills_cache:
             await self.cache.put_catalogue(catalogue)
-        return self._find_publication(catalogue)
-
-    def _find_publication(self, catalogue: Catalogue) -> Publication:
-        publications = self.publications
-        return (
-            publications.keep(catalogue) if self.keeps else publications.of(catalogue)
-        )
+        return self.publications.of(catalogue, store=self.stores)
 
     async def cached_publication(self, dataset_id: str) -> Publication | None:
         """Return a publication if its catalogue is in memory or cached."""
-        publication = self.publications.kept_as(self.entity_id, dataset_id)
+        publication = self.publications.find(self.entity_id, dataset_id)
         if publication is not None or self.cache is None:
             return publication
         catalogue = await self.cache.catalogue(self.entity_id, dataset_id)
-        return None if catalogue is None else self._find_publication(catalogue)
+        if catalogue is None:
+            return None
+        return self.publications.of(catalogue, store=self.stores)
 
     # Whether values of a publication may be returned.
 
@@ -527,32 +500,40 @@ class Read:
         """
         # A rejection of another request may arrive during the first one.
         for _ in range(2):
-            confirmed_at = self.confirmed_at(dataset_id)
-            if store and confirmed_at is not None:
-                await self.observe(dataset_id, confirmed_at)
-            record = await self._record()
-            is_named = record is not None and record.names(dataset_id)
-            last = record.sent_at if record is not None and is_named else None
-            standing = self._judge_standing(record, dataset_id)
+            if store:
+                await self._store_confirmation()
+            record = await self._get_record()
+            standing = self._judge(record, dataset_id)
+            if standing is Standing.REJECTED and record is not None:
+                raise self._make_rejection(record)
+            confirmed_at = self._find_last_time(record, dataset_id)
             if standing is Standing.CURRENT:
                 self.is_stale = False
-                return max(filter(None, (last, confirmed_at)), default=None)
+                return confirmed_at
             is_stale_usable = standing is Standing.STALE
             if self.is_stale and is_stale_usable:  # this read has asked already
-                return last
-            if record is not None and standing is Standing.REJECTED:
-                raise self._make_rejection(record)
+                return confirmed_at
             try:
                 current = await self.metadata(soon=is_stale_usable)
             except AsyncfinError as error:
                 if not is_stale_usable or not _is_inconclusive(error):
                     raise
                 self.is_stale = True
-                return last
+                return confirmed_at
             if not current.is_publication(dataset_id) and not self.is_pinned:
                 self.successor = current
                 raise self._change("the metadata name another publication")
-        return self.confirmed_at(dataset_id)
+        return self._find_last_time(record, dataset_id)
+
+    def _find_last_time(
+        self, record: EntityRecord | None, dataset_id: str
+    ) -> datetime | None:
+        times = [
+            observation.sent_at
+            for observation in (record, self._confirmed)
+            if observation is not None and observation.names(dataset_id)
+        ]
+        return max(times, default=None)
 
     def _change(self, message: str) -> DatasetChangedError:
         return DatasetChangedError(

@@ -66,25 +66,19 @@ class Stitch:
         self._uncompressed: set[PageText] = set()  # the texts held as received
         self.anchor: Period | None = None
 
-    @property
-    def not_received(self) -> tuple[CatalogueSeries, ...]:
-        """The wanted series that are not received."""
-        return self._find_not_received(self.plan.series)
-
-    def _find_not_received(
-        self, series: tuple[CatalogueSeries, ...]
+    def list_missing(
+        self, *, include_unlisted: bool = False
     ) -> tuple[CatalogueSeries, ...]:
-        if not self._missing_ids:  # looking at each of 3,000 takes a millisecond
+        """Return the wanted series that are not received, without or with the unlisted
+        ones.
+        """
+        missing_ids = self._missing_ids
+        if not include_unlisted:
+            missing_ids = missing_ids - self.unlisted
+        if not missing_ids:  # looking at each of 3,000 takes a millisecond
             return ()
-        return tuple(item for item in series if item.series_id in self._missing_ids)
-
-    @property
-    def missing(self) -> tuple[CatalogueSeries, ...]:
-        """The wanted series that are not received, apart from the unlisted ones."""
         return tuple(
-            series
-            for series in self.not_received
-            if series.series_id not in self.unlisted
+            series for series in self.plan.series if series.series_id in missing_ids
         )
 
     def take(self, blocks: Collection[Block]) -> list[Block]:
@@ -239,9 +233,9 @@ class Stitch:
             )
             periods = _cut_to_window(plan.periods, value_periods, self.anchor)
         unlisted_ids: tuple[str, ...] = ()
-        if plan.periods is not None:
+        if plan.periods is not None and self._missing_ids:
             unlisted_ids = tuple(
-                item.series_id for item in self._find_not_received(series)
+                item.series_id for item in series if item.series_id in self._missing_ids
             )
         question = plan.question
         grid = Grid(

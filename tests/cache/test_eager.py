@@ -58,7 +58,7 @@ def test_eager_equal_queries_are_shared(
                 assert (await client.query(DATASET.entity_id, Select(), FiscalRange())).requests == 1
                 grants = await asyncio.gather(*(bucket.acquire() for _ in range(20)))
                 assert len(grants) == 20
-            kept = client._publications.kept.values()
+            kept = client._publications.stored.values()
             assert kept
             assert not any(pending for each in kept for pending in each._pending.values())
 

@@ -186,12 +186,23 @@ async def test_kept_panels_are_bounded() -> None:
         everything: Any = (small.entity_id, Select(), FiscalRange())
         favourite = await kept(asking, everything)
         alive: weakref.WeakSet[Panel] = weakref.WeakSet()
-        for number in range(200):
+        for number in range(300):
             alive.add(await asking.query(small.entity_id, Select(name=str(number)), Annual()))
             if number % 10 == 0:
                 assert await asking.query(*everything) is favourite
         gc.collect()
-        assert 10 < len(alive) <= 16
+        assert 200 < len(alive) <= 256
+
+
+async def test_cleared_cache_returns_no_panel() -> None:
+    """After `clear` everything is read again, although the publication is the same."""
+    async with service() as sandbox, client(sandbox, cache := MemoryCache()) as asking:
+        panel = await kept(asking)
+        await cache.clear(ENTITY)
+        await asking.catalogue(ENTITY)
+        again = await asking.query(*QUESTION)
+        assert again.requests > 0
+        assert numbers(again) == numbers(panel)
 
 
 async def test_large_panels_are_not_kept() -> None:

@@ -33,7 +33,10 @@ async def test_foreign_series_leave_no_trace() -> None:
     await answer.add(
         page({"a.annual": {FY24: 1}, "b.annual": {FY22: 2}}), home=frozenset(IDS[:1]), asked=EVER
     )
-    assert [series.series_id for series in answer.stitch.not_received] == ["b.annual", "c.annual"]
+    assert [series.series_id for series in answer.stitch.list_missing(include_unlisted=True)] == [
+        "b.annual",
+        "c.annual",
+    ]
     await answer.add(page({"b.annual": {FY23: 3}}), home=frozenset(IDS[1:]), asked=EVER)
     panel = answer.panel()
     assert panel.periods == (FY23, FY24)
@@ -151,9 +154,9 @@ async def test_cancelled_page_can_be_repeated() -> None:
     adding.cancel()
     await asyncio.wait([adding])
     assert adding.cancelled()
-    assert len(answer.stitch.not_received) == len(LARGE)
+    assert len(answer.stitch.list_missing()) == len(LARGE)
     await answer.add(large_page(), home=frozenset(LARGE), asked=EVER)
-    assert not answer.stitch.not_received
+    assert not answer.stitch.list_missing()
 
 
 async def test_yielded_pieces_take_no_memory() -> None:
@@ -176,4 +179,4 @@ async def test_yielded_pieces_take_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert held[49] - held[9] < 200 * 4_000
-    assert not answer.stitch.not_received
+    assert not answer.stitch.list_missing()

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from asyncfin.checks import without_password
 from asyncfin.cli.errors import ServiceDiffersError, UsageError, prefix_errors
 from asyncfin.cli.options import AsJson, Names, Service, has_path
+from asyncfin.cli.terminal import print_json, print_line
 from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.words import counted, lasting
 
@@ -63,7 +64,6 @@ async def usage(
     service.check()
 
     from asyncfin.cli.session import connect
-    from asyncfin.cli.terminal import print_json
 
     async with connect(service, "Reading") as (client, _):
         body = await (client.limits() if limits else client.usage(start, end))
@@ -98,11 +98,10 @@ async def check(
 
     from asyncfin import check as run_check
     from asyncfin.cli.session import connect
-    from asyncfin.cli.terminal import screen
 
     async with connect(service, "Checking", names) as (client, _):
         report = await run_check(client, entity_id, max_requests=max_requests)
-    screen().print(report.to_json() if json else str(report))
+    print_line(report.to_json() if json else str(report))
     if report.breaks:
         findings = counted(len(report.breaks), "finding")
         raise ServiceDiffersError(f"the service breaks its description: {findings}")
@@ -141,7 +140,6 @@ async def cache(
         raise UsageError("an entity goes with --clear: add it, or leave the entity out")
 
     from asyncfin import FileCache
-    from asyncfin.cli.terminal import print_json, screen
 
     with prefix_errors("--cache"):
         # No account is needed: `inspect` and `clear` are about the whole folder.
@@ -160,7 +158,7 @@ async def cache(
         print_json({"folder": folder, **asdict(stats)})
     else:
         series = counted(stats.series, "series", "series")
-        screen().print(f"{folder}: {series}, {stats.bytes / 1e6:,.1f} MB")
+        print_line(f"{folder}: {series}, {stats.bytes / 1e6:,.1f} MB")
 
 
 async def status(
@@ -187,8 +185,6 @@ async def status(
 
       asyncfin status prices/ s3://figures/prices
     """
-    from asyncfin.cli.terminal import print_json, screen
-
     for place in places:
         if ":/" not in place and not has_path(place, folder=True):
             raise UsageError(f"{place} is not the folder of an extraction")
@@ -200,7 +196,7 @@ async def status(
     lines = [*_list_bucket(bucket), _describe_cache(cache)]
     for extraction in extractions:
         lines += _list_extraction(extraction)
-    screen().print("\n".join(lines))
+    print_line("\n".join(lines))
 
 
 async def _read_bucket(*, resume: bool) -> Document:

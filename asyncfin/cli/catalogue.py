@@ -22,8 +22,17 @@ from asyncfin.cli.options import (
     has_path,
     open_text,
 )
+from asyncfin.cli.terminal import (
+    print_csv,
+    print_json,
+    print_line,
+    print_rows,
+    print_table,
+    print_text,
+    replace_file,
+)
 from asyncfin.csv import csv_text
-from asyncfin.errors import SelectionError, printable
+from asyncfin.errors import SelectionError
 from asyncfin.words import counted, entity_names, listed, named_entity, spanned
 
 if TYPE_CHECKING:
@@ -125,15 +134,13 @@ async def catalogue(
 
 
 def _print_publication(fields: Mapping[str, Any], form: Form) -> None:
-    from asyncfin.cli.terminal import print_csv, print_json, print_table, screen
-
     rows = [(name, str(value)) for name, value in fields.items()]
     if form.json:
         print_json(fields)
     elif form.csv:
         print_csv(csv_text([("field", "value"), *rows]))
     else:
-        print_table(screen(), ("field", "value"), rows)
+        print_table(("field", "value"), rows)
 
 
 def _part(catalogue: "Catalogue", series: Iterable["CatalogueSeries"]) -> "Catalogue":
@@ -151,8 +158,6 @@ def _part(catalogue: "Catalogue", series: Iterable["CatalogueSeries"]) -> "Catal
 
 def _print_series(part: "Catalogue", total: int, form: Form) -> None:
     """Print the selected series of a catalogue, which has so many in all."""
-    from asyncfin.cli.terminal import print_json, print_rows, print_table, screen
-
     if form.json:
         print_json(asdict(part, recurse=False))
         return
@@ -161,17 +166,16 @@ def _print_series(part: "Catalogue", total: int, form: Form) -> None:
         # named after.
         print_rows(list(part.rows()), as_json=False)
         return
-    console = screen()
-    console.print(named_entity(part), style="bold")
+    print_line(named_entity(part), "bold")
     for group in part.groups:
         words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
         title = f"{group.reporting_group_id}: {group.name} ({words})"
-        console.print(f"\n{printable(title)}")
+        print_line(f"\n{title}")
         rows = [
             (series.metric_id, series.label, series.scope_path)
             for series in group.series
         ]
-        print_table(console, ("metric", "label", "scope path"), rows)
+        print_table(("metric", "label", "scope path"), rows)
     lines = [
         f"publication {part.dataset_id} of {part.created_timestamp:%Y-%m-%d %H:%M} UTC",
         f"{len(part):,} of {counted(total, 'series', 'series')}: "
@@ -180,7 +184,7 @@ def _print_series(part: "Catalogue", total: int, form: Form) -> None:
         f"{counted(len(part.groups), 'reporting group')}",
         f"{counted(len(part.periods), 'period')}: {spanned(part.periods) or 'none'}",
     ]
-    console.print("\n".join(["", *map(printable, lines)]), style="dim")
+    print_line("\n".join(["", *lines]), "dim")
 
 
 def _print_metrics(
@@ -191,7 +195,6 @@ def _print_metrics(
     Raises:
         SelectionError: none of them has any.
     """
-    from asyncfin.cli.terminal import print_json, print_rows, print_table, screen
     from asyncfin.text import GAP
 
     parts = [
@@ -218,11 +221,8 @@ def _print_metrics(
         rows.append([metric_id, label, *texts])
     # Those that most entities have come first.
     rows.sort(key=lambda row: row[2:].count(GAP))
-    console = screen()
     heads = ["metric", "label", *entity_names(parts).values()]
-    print_table(console, heads, rows[:_MOST_METRICS])
-    if (hidden_count := len(rows) - _MOST_METRICS) > 0:
-        console.print(f"and {counted(hidden_count, 'more metric')}", style="dim")
+    print_table(heads, rows, _MOST_METRICS, " metrics")
 
 
 def _print_matches(
@@ -236,7 +236,6 @@ def _print_matches(
     Raises:
         SelectionError: it has found none.
     """
-    from asyncfin.cli.terminal import print_rows, print_table, screen
     from asyncfin.typing import Rank
 
     if not groups:
@@ -246,7 +245,7 @@ def _print_matches(
     has_table = not (form.json or form.csv)
     if groups[0][0][1].rank == Rank.CLOSE:
         if has_table:
-            screen().print(_CLOSE)
+            print_line(_CLOSE)
         else:
             print_error(f"asyncfin: {_CLOSE}")
     rows = [_make_match(matches, catalogues) for matches in groups]
@@ -257,7 +256,7 @@ def _print_matches(
         return
     names = entity_names(catalogues)
     cells = []
-    for matches, row in zip(groups[:_MOST_MATCHES], rows, strict=False):
+    for matches, row in zip(groups, rows, strict=True):
         index, match = matches[0]
         label = match.note(match.series.label)
         scopes = " / ".join(catalogues[index].scope_names(match.series.scopes))
@@ -265,10 +264,8 @@ def _print_matches(
         if len(row["entity_ids"]) == len(names):
             entities = "all"
         cells.append((match.series.metric_id, label, scopes, entities))
-    print_table(screen(), ("metric", "label", "scopes", "entities"), cells)
-    if (hidden_count := len(groups) - _MOST_MATCHES) > 0:
-        line = f"and {hidden_count:,} more: --csv has all, with ids"
-        screen().print(line, style="dim")
+    heads = ("metric", "label", "scopes", "entities")
+    print_table(heads, cells, _MOST_MATCHES, ": --csv has all, with ids")
 
 
 def _make_match(
@@ -319,7 +316,6 @@ async def names(
     service.check()
 
     from asyncfin.cli.session import check_failed, connect, read_each
-    from asyncfin.cli.terminal import print_csv, print_text, replace_file
 
     listed_ids = {row["id"] for row in rows}
     missing = [entity_id for entity_id in entities if entity_id not in listed_ids]

@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -21,6 +21,7 @@ from asyncfin.cli.options import (
     entity_group,
     require,
 )
+from asyncfin.cli.terminal import progress_console, screen
 
 if TYPE_CHECKING:
     from asyncfin import Client
@@ -89,23 +90,18 @@ async def explore(
             client,
             companies,
         ):
-            app = explorer(
-                client,
-                companies,
-                hosts=("127.0.0.1", "localhost", *host),
-            )
-            server = uvicorn.Server(
-                uvicorn.Config(app, log_level="warning", root_path=root_path)
-            )
-            announcing = asyncio.ensure_future(_announce(server))
-            try:
-                # At Ctrl-C the server ends first, and then passes the signal on, which
-                # cancels this task.
-                with suppress(asyncio.CancelledError):
-                    await server.serve(sockets=[listener])
-                    await asyncio.sleep(0)
-            finally:
-                announcing.cancel()
+            hosts = ("127.0.0.1", "localhost", *host)
+            app = explorer(client, companies, hosts=hosts)
+            config = uvicorn.Config(app, log_level="warning", root_path=root_path)
+            server = uvicorn.Server(config)
+            address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            screen().print(address, soft_wrap=True)
+            progress_console().print("Ctrl-C ends the explorer.", style="dim")
+            # At Ctrl-C the server ends first, and then passes the signal on, which
+            # cancels this task.
+            with suppress(asyncio.CancelledError):
+                await server.serve(sockets=[listener])
+                await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -126,19 +122,6 @@ async def _open_companies(
             address, token = sandbox.base_url, sandbox.token
             async with Client(address, token, cache=memory, max_age=86_400) as client:
                 yield client, sandbox.names
-
-
-async def _announce(server: Any) -> None:
-    """Print the address once the server listens."""
-    import asyncio
-
-    from asyncfin.cli.terminal import progress_console, screen
-
-    while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
-        await asyncio.sleep(0.01)
-    address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    screen().print(f"{address}/", soft_wrap=True)
-    progress_console().print("Ctrl-C ends the explorer.", style="dim")
 
 
 def _listen(label: str, host: str, port: int) -> socket.socket:

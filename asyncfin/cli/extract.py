@@ -31,6 +31,7 @@ from asyncfin.cli.options import (
     entity_group,
     require_place,
 )
+from asyncfin.cli.terminal import print_json, print_line, progress_console
 from asyncfin.clock import utc_now
 from asyncfin.extraction.exit import Exit
 from asyncfin.words import counted
@@ -177,7 +178,6 @@ def extract(
     import asyncio
 
     from asyncfin import Retry
-    from asyncfin.cli.terminal import print_json, screen
     from asyncfin.extraction.collector import collect_rarely
     from asyncfin.extraction.last import Stop
 
@@ -187,7 +187,7 @@ def extract(
         if json:
             print_json({**asdict(cost), "fits": cost.fits})
         else:
-            screen().print(names.add_names(str(cost)))
+            print_line(names.add_names(str(cost)))
         return
     options = {"lane": "bulk", "retry": Retry(max_outage=run.patience), **asdict(pace)}
     stop = Stop()
@@ -198,7 +198,7 @@ def extract(
     if json:
         print_json(report_document(report))
     elif not report.unknown:  # otherwise the error has it all
-        screen().print(names.add_names(str(report)))
+        print_line(names.add_names(str(report)))
     _raise_failure(report, stop)
 
 
@@ -321,8 +321,6 @@ def _show_progress(names: Names, *, quiet: bool) -> "Iterator[OnProgress | None]
         TimeRemainingColumn,
     )
     from rich.text import Text
-
-    from asyncfin.cli.terminal import progress_console
 
     console = progress_console()
     if quiet:

@@ -15,6 +15,12 @@ from cyclopts import Parameter
 from asyncfin.checks import local_path
 from asyncfin.cli.errors import UsageError, print_error
 from asyncfin.cli.options import Form, Names, Texts, choose_one, require_place
+from asyncfin.cli.terminal import (
+    print_arrow,
+    print_line,
+    print_table,
+    replace_file,
+)
 from asyncfin.words import counted, listed, number_text
 
 if TYPE_CHECKING:
@@ -161,13 +167,11 @@ def as_of(
 
 def _write(table: "pyarrow.Table", form: FeedForm) -> bool:
     """Write the rows in the form of an option, and return whether there is one."""
-    from asyncfin.cli.terminal import print_arrow, replace_file, screen
-
     if form.file is not None:
         from pyarrow.parquet import write_table
 
         replace_file(form.file, partial(write_table, table, compression="zstd"))
-        screen().print(f"{form.file}: {counted(len(table), 'row')}")
+        print_line(f"{form.file}: {counted(len(table), 'row')}")
     elif form.json or form.csv:
         print_arrow(table, as_json=form.json)
     else:
@@ -214,11 +218,10 @@ def _print_changes(
         has_entries: show the rows with which entities entered the feed too.
     """
     from asyncfin.analysis.changes import CHANGES
-    from asyncfin.cli.terminal import screen
     from asyncfin.extraction.feed import run_time
 
     if not len(table):
-        screen().print("no changes")
+        print_line("no changes")
         return
     rows, lines = table.to_pylist(), list[str]()
     kinds = Counter(row["change"] for row in rows)
@@ -334,15 +337,14 @@ def _print(
     count: int,
     lines: Iterable[str],
 ) -> None:
-    from asyncfin.cli.terminal import print_table, screen
-
-    console = screen()
+    """Print the first rows of so many, and lines below them."""
     if rows:
-        print_table(console, heads, rows)
-        console.print()
+        print_table(heads, rows)
+        print_line("")
     if count > len(rows):
-        console.print(
-            f"{count - len(rows):,} more rows: --csv, --json and --to have all of them"
+        hidden_count = count - len(rows)
+        print_line(
+            f"{hidden_count:,} more rows: --csv, --json and --to have all of them"
         )
     for line in lines:
-        console.print(line)
+        print_line(line)

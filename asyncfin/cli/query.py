@@ -24,6 +24,17 @@ from asyncfin.cli.options import (
     period_group,
     require,
 )
+from asyncfin.cli.terminal import (
+    print_arrow,
+    print_csv,
+    print_line,
+    print_lines,
+    print_rows,
+    print_table,
+    print_text,
+    replace_file,
+    screen,
+)
 from asyncfin.errors import SelectionError, shorten_middle
 from asyncfin.words import Unit, counted, either, named_entity, number_text
 
@@ -111,14 +122,13 @@ async def query(
 
     from asyncfin import Panel
     from asyncfin.cli.session import check_failed, connect
-    from asyncfin.cli.terminal import screen
 
     async with connect(service, "Reading", names) as (client, progress):
         result: Panel | Comparison
         if form.explain:
             plan = await client.plan(entities[0], *question, value_version=version)
             cost = counted(progress.requests, "request")
-            screen().print(f"{plan}\nplanning has spent {cost}")
+            print_line(f"{plan}\nplanning has spent {cost}")
             return
         if len(entities) > 1:
             result = await client.compare(entities, *question, value_version=version)
@@ -153,8 +163,6 @@ def _print_result(
     Args:
         latest: only the latest periods that fit into one table.
     """
-    from asyncfin.cli.terminal import print_csv, print_text, screen
-
     if form.json:
         print_text(result.to_json(indent=2))
     elif form.csv:
@@ -176,7 +184,6 @@ def _print_result(
 def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> None:
     """Print the last values of each series in the form of the options."""
     from asyncfin import Panel
-    from asyncfin.cli.terminal import print_rows, screen
 
     latest = result.latest(count)
     if form.json or form.csv:
@@ -203,17 +210,13 @@ def _write_options(note: str) -> str:
 
 def _print_layout(layout: "Shown", notes: Iterable[str]) -> None:
     """Print the heading and the tables for people, and notes."""
-    from asyncfin.cli.terminal import print_lines, screen
-
-    console = screen()
     title, *subtitles = layout.heading.splitlines()
-    console.print(title, style="bold")
-    console.print("\n".join([*subtitles, ""]))
+    print_line(title, "bold")
+    print_line("\n".join([*subtitles, ""]))
     for table in layout.tables:
-        print_lines(console, table.split("\n"))
-        console.print()
-    for note in dict.fromkeys(map(_write_options, notes)):
-        console.print(note, style="dim")
+        print_lines(table.split("\n"))
+        print_line("")
+    print_line("\n".join(dict.fromkeys(map(_write_options, notes))), "dim")
 
 
 def _check_picture(file: Path) -> None:
@@ -229,15 +232,13 @@ def _draw(result: "Panel | Comparison", file: Path) -> None:
     """Draw the series into a file."""
     from matplotlib import pyplot
 
-    from asyncfin.cli.terminal import replace_file, screen
-
     figure: Any = result.plot().figure
     try:
         form = file.suffix.lower()[1:]
         replace_file(file, lambda stream: figure.savefig(stream, dpi=150, format=form))
     finally:
         pyplot.close(figure)
-    screen().print(f"wrote {file}")
+    print_line(f"wrote {file}")
 
 
 def _print_twelve_months(
@@ -250,40 +251,36 @@ def _print_twelve_months(
     """
     from asyncfin import Panel
     from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
-    from asyncfin.cli.terminal import print_arrow, screen
 
     panels = [result] if isinstance(result, Panel) else list(result)
     table = last_twelve_months(panels, period_meanings=meanings or OVER_PERIOD)
     if form.json or form.csv:
         print_arrow(table, as_json=form.json)
         return
-    console = screen()
     for panel in panels:
         title = f"{named_entity(panel.catalogue)}, {panel.value_version} values"
-        console.print(title, style="bold")
+        print_line(title, "bold")
     # The last row of a line is its latest end.
     latest = {(row["entity_id"], *row["series_ids"]): row for row in table.to_pylist()}
     _print_latest_months(list(latest.values()), form.unit)
     for note in json.loads(table.schema.metadata[b"asyncfin"])["notes"]:
-        console.print(_write_options(note), style="dim")
+        print_line(_write_options(note), "dim")
 
 
 def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -> None:
     """Print rows of twelve months: end, number, and its operands or why there is
     none.
     """
-    from asyncfin.cli.terminal import print_table, screen
     from asyncfin.text import GAP
     from asyncfin.typing import Scale
 
-    console = screen()
     if not rows:
-        console.print("\nno series has a value")
+        print_line("\nno series has a value")
         return
     values = [_make_value(row) for row in rows]
     scales = Scale.of_rows([[value] if value else [] for value in values], unit)
     units = {scale.unit for scale in scales if scale.unit}
-    console.print(f"in {units.pop()}\n" if units else "")
+    print_line(f"in {units.pop()}\n" if units else "")
     names = Counter(map(_name_line, rows))
     numbers, cells = [], []
     for row, value, scale in zip(rows, values, scales, strict=True):
@@ -307,13 +304,12 @@ def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -
     heads = ["entity", "series", "scopes", "twelve months", "number", "how"]
     # The entity is in the title already where there is one.
     first = 0 if len({row["entity_id"] for row in rows}) > 1 else 1
-    print_table(console, heads[first:], [line[first:] for line in cells])
+    print_table(heads[first:], [line[first:] for line in cells])
     # Descriptions state the unit.
     texts = {row["description"].strip(): row["series_label"] for row in rows}
     for text, label in texts.items():
         if text not in ("", label):
-            description = f"{label}: {shorten_middle(text, _LONGEST)}"
-            console.print(description, style="dim")
+            print_line(f"{label}: {shorten_middle(text, _LONGEST)}", "dim")
 
 
 def _name_line(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -19,6 +19,13 @@ from cyclopts.validators import Number
 from asyncfin.checks import expand_user
 from asyncfin.cli.errors import UsageError
 from asyncfin.cli.options import Names, Service
+from asyncfin.cli.terminal import (
+    print_line,
+    print_table,
+    progress_console,
+    replace_file,
+    screen,
+)
 from asyncfin.clock import utc_text
 from asyncfin.errors import AsyncfinError
 from asyncfin.sandbox import Dialect
@@ -124,8 +131,6 @@ async def _serve(service: Any) -> None:
     """Run the sandbox until Ctrl-C or SIGTERM, and print where it is."""
     import asyncio
 
-    from asyncfin.cli.terminal import progress_console, screen
-
     async with service:
         address = service.base_url
         line = f"export ASYNCFIN_BASE_URL={address} ASYNCFIN_TOKEN={service.token}"
@@ -169,35 +174,22 @@ async def _show_demo() -> None:
                 ]
                 plan = await client.plan(catalogues[0], select, Annual(last=_YEARS))
                 panel = await client.run(plan)
-    _print_demo(catalogues, address, panel)
+    print_line(f"Read over HTTP from a sandbox of the service, at {address}\n", "bold")
+    heads = ("entity", "name", "series", "scopes", "periods", "latest")
+    rows = []
+    for item in catalogues:
+        counts = map(str, (len(item), len(item.by_path), len(item.periods)))
+        rows.append([item.entity_id, item.name, *counts, item.periods[-1].label])
+    print_table(heads, rows)
     costs = client.stats().by_operation.items()
     series = counted(len(plan.series), "series", "series")
     requests = ", ".join(f"{cost.requests} {operation}" for operation, cost in costs)
-    print(  # noqa: T201
-        f"\nAll of it came over HTTP, in {counted(progress.requests, 'request')}: "
+    print_line(
+        f"\n{panel.show('billions', min(screen().width, _WIDTH))}\n\n"
+        f"All of it came over HTTP, in {counted(progress.requests, 'request')}: "
         f"{requests}.\nThe question means {series} and was planned into "
         f"{counted(plan.requests, 'request')}.\n{_NEXT}"
     )
-
-
-def _print_demo(catalogues: Sequence[Any], address: str, panel: Any) -> None:
-    from asyncfin.cli.terminal import print_table, screen
-
-    console = screen(_WIDTH)
-    title = f"Read over HTTP from a sandbox of the service, at {address}\n"
-    console.print(title, style="bold")
-    rows = [
-        [
-            *(item.entity_id, item.name),
-            *map(str, (len(item), len(item.by_path), len(item.periods))),
-            item.periods[-1].label,
-        ]
-        for item in catalogues
-    ]
-    heads = ("entity", "name", "series", "scopes", "periods", "latest")
-    print_table(console, heads, rows)
-    console.print()
-    console.print(str(panel.show("billions", console.width)))
 
 
 async def record(
@@ -245,7 +237,6 @@ async def record(
     service.check()
 
     from asyncfin.cli.session import connect
-    from asyncfin.cli.terminal import replace_file, screen
 
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -258,7 +249,7 @@ async def record(
                 file = folder / f"{quote(entity_id, safe='')}.json.gz"
                 replace_file(file, methodcaller("write", content))
     if folder is not None:
-        screen().print(f"{folder}: {counted(len(entities), 'file')}")
+        print_line(f"{folder}: {counted(len(entities), 'file')}")
 
 
 async def read_dataset(client: "Client", entity_id: str) -> "DatasetFile":

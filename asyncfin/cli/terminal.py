@@ -4,23 +4,20 @@ import io
 import json
 import os
 import re
-import shutil
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from secrets import token_hex
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-import msgspec
 from rich.console import Console
 
 from asyncfin.checks import expand_user
 from asyncfin.clock import utc_text
 from asyncfin.csv import csv_text
 from asyncfin.errors import printable
-from asyncfin.local import write_whole
 from asyncfin.text import table_lines
 
 if TYPE_CHECKING:
@@ -51,17 +48,18 @@ class _Screen(Console):
         super().print(*texts, **options)
 
 
-def screen(width: int = _NO_WRAP_WIDTH) -> Console:
-    """Return standard output for people, as wide as the terminal.
-
-    Args:
-        width: the width in files and pipes. Lines are not wrapped there by default.
-    """
+def screen() -> Console:
+    """Return standard output for people, as wide as the terminal."""
     console = _Screen()
     # rich would wrap at 80 columns in pipes, where lines are read by programs.
     if not console.is_terminal:
-        console.width = width
+        console.width = _NO_WRAP_WIDTH
     return console
+
+
+def print_line(text: str, style: str | None = None) -> None:
+    """Print a line, or more, for people."""
+    screen().print(text, style=style)
 
 
 class _Lossy:
@@ -93,14 +91,25 @@ def progress_console() -> Console:
 
 
 def print_table(
-    console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    most: int | None = None,
+    hint: str = "",
 ) -> None:
-    """Print a table that is no wider than the screen, with its first line in bold."""
-    print_lines(console, table_lines(heads, rows, console.width))
+    """Print a table that is no wider than the screen, with its first line in bold.
+
+    Args:
+        most: print only so many rows, and then how many more there are.
+        hint: what has all of them.
+    """
+    print_lines(table_lines(heads, rows[:most], screen().width))
+    if most is not None and len(rows) > most:
+        print_line(f"and {len(rows) - most:,} more{hint}", "dim")
 
 
-def print_lines(console: Console, lines: Sequence[str]) -> None:
+def print_lines(lines: Sequence[str]) -> None:
     """Print the lines of a table that is already printable."""
+    console = screen()
     console.print(lines[0], style="bold")
     # Not through rich, which looks at every character for where to wrap. Line by line,
     # as in `print_text`.
@@ -109,6 +118,8 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value of the model, or plain data, as one JSON document."""
+    import msgspec  # not for help
+
     content = msgspec.json.encode(value, enc_hook=dict)
     print_text(msgspec.json.format(content, indent=2).decode())
 
@@ -175,13 +186,15 @@ def replace_file(file: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file, or replace it as a whole: a reader sees the old one or the new
     one.
     """
+    from asyncfin.local import write_whole  # not for help
+
     # A symbolic link stays; resolve() has no OSError for a loop.
     target = Path(os.path.realpath(expand_user(str(file))))
-    part = target.with_name(f".{target.name}.{token_hex(8)}")
+    part = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
 
     def fill(stream: IO[bytes]) -> None:
         write(stream)
         with suppress(FileNotFoundError):
-            shutil.copymode(target, part)
+            part.chmod(stat.S_IMODE(target.stat().st_mode))
 
     write_whole(target, part, fill)

@@ -23,10 +23,9 @@ from asyncfin.names import Names
 from asyncfin.read.entity import AskedVersion
 from asyncfin.read.many import EntityIds
 from asyncfin.table.columns import Layout
-from asyncfin.table.latest import Latest
 from asyncfin.table.panel import Cut
 from asyncfin.table.rows import Row, Scale
-from asyncfin.table.show import Shown
+from asyncfin.table.show import Latest, Shown
 from asyncfin.wire.protocol import Response
 from asyncfin.wire.token import AskToken, TokenSource
 from asyncfin.words import Unit

@@ -190,7 +190,7 @@ def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> 
         print_rows(latest.to_dicts(), as_json=form.json)
         return
     width = max(_LEAST_WIDTH, screen().width)
-    layout = latest.show(form.unit, width, most=_ALL)
+    layout = latest.show(form.unit, width, limit=_ALL)
     notes = list(layout.notes)
     for panel in [result] if isinstance(result, Panel) else result:
         timestamp = panel.dataset.created_timestamp

@@ -186,10 +186,8 @@ def _check_lines(
 
 def _read_lines(row: Row) -> list[_Line]:
     """Return the lines of a row: one for each duration of its periods."""
-    grid = row.grid
     by_duration: dict[int, list[tuple[Period, float]]] = {}
-    for index, number in zip(*grid.observations(row.series.series_id), strict=True):
-        period = grid.periods[index]
+    for period, number in row.grid.numbers(row.series.series_id).items():
         by_duration.setdefault(period.duration_months, []).append((period, number))
     return [_Line(row, *item) for item in sorted(by_duration.items())]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from asyncfin import checks
 from asyncfin.errors import printable
 from asyncfin.model.frame import pandas_frame
 from asyncfin.model.period import Period
@@ -18,9 +19,8 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     from matplotlib.axes import Axes
 
     from asyncfin.table.columns import Layout
-    from asyncfin.table.latest import Latest
     from asyncfin.table.rows import Row
-    from asyncfin.table.show import Shown
+    from asyncfin.table.show import Latest, Shown
     from asyncfin.words import Unit
 
 
@@ -214,9 +214,9 @@ class Forms(ABC):
         Raises:
             ArgumentError: `n` is not a whole number from 1.
         """
-        from asyncfin.table.latest import latest
+        from asyncfin.table.show import Latest
 
-        return latest(self._grids, n)
+        return Latest(self._grids, checks.whole_number(1)("n", n))
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the numbers as lines over fiscal time, for a quick look (extra

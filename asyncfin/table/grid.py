@@ -167,6 +167,12 @@ class Grid:
                 cut_numbers.append(number)
         return indices, cut_numbers
 
+    def numbers(self, series_id: str) -> dict[Period, float]:
+        """Return a series' numbers by period, oldest first."""
+        indices, numbers = self.observations(series_id)
+        periods = map(self.periods.__getitem__, indices)
+        return dict(zip(periods, numbers, strict=True))
+
     def values(self, series_id: str) -> tuple[Value | None, ...]:
         """Return a series' values, one entry a period.
 

@@ -333,12 +333,7 @@ class Panel(Forms):
 
         Nothing is decoded, and no library is needed.
         """
-        period_of = self._grid.periods.__getitem__
-        numbers = {}
-        for series_id in self.series_ids:
-            indices, row = self._grid.observations(series_id)
-            numbers[series_id] = dict(zip(map(period_of, indices), row, strict=True))
-        return numbers
+        return {id_: self._grid.numbers(id_) for id_ in self.series_ids}
 
     def check(self) -> None:
         """Decode every value and discard it.

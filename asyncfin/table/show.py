@@ -1,5 +1,5 @@
 """Panels for people: tables of their texts on a terminal or in a notebook, and what
-they leave out.
+they leave out, and the last values of each series.
 
 A year and its quarters are different quantities, so a table holds periods of one
 duration. A series with values of two durations is in two tables.
@@ -8,6 +8,7 @@ duration. A series with values of two durations is in two tables.
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
@@ -15,15 +16,19 @@ from asyncfin import checks
 from asyncfin.errors import printable, shorten
 from asyncfin.html import Table, document
 from asyncfin.model.period import Period
+from asyncfin.optional import library
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import SeriesNames, join_texts, name_rows
-from asyncfin.table.notes import describe_rows, heading
+from asyncfin.table.notes import describe_contents, describe_rows, heading
 from asyncfin.table.rows import Row, check_unit, rows_of
 from asyncfin.text import NOT_REQUESTED, cell_width, count_fitting, figure_tables
-from asyncfin.words import Unit, counted
+from asyncfin.words import Unit, counted, either
+
+if TYPE_CHECKING:
+    import pandas
 
 # A text is an overview that fits a terminal.
-WIDTH = 100
+_WIDTH = 100
 # How much of a line is wrapped: a name of the service can have a megabyte.
 _LONGEST = 10_000
 # The series of one panel, and of two or more; the periods, and the tables.
@@ -45,7 +50,7 @@ class Shown:
     """
 
     _build: Callable[[], "Parts"] = field(repr=False)
-    _width: int = WIDTH
+    _width: int = _WIDTH
 
     @cached_property
     def _parts(self) -> "Parts":
@@ -97,12 +102,6 @@ class Parts:
     clip: bool = False
 
 
-def check_form(unit: Unit | None, width: int | None) -> None:
-    """Reject a unit or a width that no table has."""
-    check_unit("unit", unit)
-    _check_width("width", width)
-
-
 def show(
     grids: Sequence[Grid],
     notes: Callable[[], Sequence[str]],
@@ -114,8 +113,9 @@ def show(
     empty: bool,
 ) -> Shown:
     """Show panels as `Panel.show` does; `notes` returns the lines about them."""
-    check_form(unit, width)
-    columns = WIDTH if width is None else width
+    check_unit("unit", unit)
+    _check_width("width", width)
+    columns = width or _WIDTH
     most_rows: int | None = _SERIES if len(grids) == 1 else _SERIES_OF_MANY
     if all_series and len(grids) == 1:
         most_rows = None
@@ -155,34 +155,34 @@ def show(
             tables.append(_make_table(names, periods, caption))
             table_rows |= dict.fromkeys(section)
             table_periods.update(periods)
-        unrequested_notes = []
-        if any(NOT_REQUESTED in row for table in tables for row in table.rows):
-            unrequested_notes.append(
+        notes_below = _note_hidden(
+            rows,
+            candidates,
+            table_rows,
+            periods=len(table_periods),
+            all_periods=sum(map(len, groups)),
+        )
+        cells = [cell for table in tables for row in table.rows for cell in row]
+        if NOT_REQUESTED in cells:
+            notes_below.append(
                 f"{NOT_REQUESTED} was not requested, so there may be a value"
             )
-        notes_below = [
-            *_note_hidden(
-                rows,
-                candidates,
-                table_rows,
-                periods=len(table_periods),
-                all_periods=sum(map(len, groups)),
-            ),
-            *unrequested_notes,
-            *describe_rows(table_rows),
-            *notes(),
-        ]
+        notes_below += [*describe_rows(table_rows), *notes()]
         return Parts(lines, tables, notes_below, clip=not all_series)
 
     return Shown(build, columns)
 
 
 def _group_periods(grids: Sequence[Grid]) -> list[list[Period]]:
-    """Return the periods of panels by duration, years first, each oldest first."""
+    """Return the periods of panels by duration, oldest first: years, quarters, half
+    years, nine months, then all others.
+    """
     by_duration: dict[int, list[Period]] = {}
     for period in sorted({period for grid in grids for period in grid.periods}):
         by_duration.setdefault(period.duration_months, []).append(period)
-    return [by_duration[duration] for duration in sorted(by_duration, key=_rank)]
+    usual = [duration for duration in _DURATIONS if duration in by_duration]
+    durations = dict.fromkeys([*usual, *sorted(by_duration)])
+    return [by_duration[duration] for duration in durations]
 
 
 def _find_rows(
@@ -216,25 +216,26 @@ def _note_hidden(
     *,
     periods: int,
     all_periods: int,
-) -> Iterator[str]:
-    """Yield a line for each kind of thing that is not shown.
+) -> list[str]:
+    """Return a line for each kind of thing that is not shown.
 
     Args:
         candidates: the rows that have a value, or would be shown without one.
         periods: how many are shown of all.
     """
-    where = ""
+    lines, where = [], ""
     if 0 < periods < all_periods:
-        yield f"the latest {periods} of {all_periods} periods are shown"
+        lines.append(f"the latest {periods} of {all_periods} periods are shown")
         where = " in these periods"
     if empty := len(rows) - len(candidates):
-        yield f"{empty:,} series without a value{where} left out"
+        lines.append(f"{empty:,} series without a value{where} left out")
     if hidden_rows := set(candidates).difference(shown_rows):
         entities = {row.entity_id for row in hidden_rows}
         entities -= {row.entity_id for row in shown_rows}
         companies = counted(len(entities), "more company", "more companies")
         among = f", among them all of {companies}" if entities else ""
-        yield f"{len(hidden_rows):,} more series not shown{among}"
+        lines.append(f"{len(hidden_rows):,} more series not shown{among}")
+    return lines
 
 
 def _choose_rows(rows: Sequence[Row], limit: int) -> list[Row]:
@@ -246,14 +247,6 @@ def _choose_rows(rows: Sequence[Row], limit: int) -> list[Row]:
     return [row for row in rows if row in chosen_rows]
 
 
-def _rank(duration: int) -> tuple[int, int]:
-    """Return the key that sorts years before quarters, then half years, nine months,
-    and all others.
-    """
-    is_usual = duration in _DURATIONS
-    return _DURATIONS.index(duration) if is_usual else len(_DURATIONS), duration
-
-
 def _wrap(line: str, width: int) -> Iterable[str]:
     """Wrap a line, unless it fits: the lines of tables do, and their blanks count."""
     line = shorten(line, _LONGEST)
@@ -263,3 +256,113 @@ def _wrap(line: str, width: int) -> Iterable[str]:
     # fit.
     room = width if cells == len(line) else width // 2
     return wrap(line, room, subsequent_indent="  ", break_on_hyphens=False)
+
+
+@frozen(eq=False, repr=False)
+class Latest:
+    """The last values of each series. Iterating yields a `Row` for each series that has
+    one.
+
+    ``str(latest)`` is a table with a line for each value, and the `notes`.
+    """
+
+    _grids: Sequence[Grid]
+    count: int
+
+    def rows(self, unit: Unit | None = None) -> list[Row]:
+        """Return the series that have a value, with their last ones; `unit` as for
+        `Panel.rows`.
+        """
+        rows = rows_of(self._grids, unit, last=self.count)
+        return [row for row in rows if row.values]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know, a line each: series without a value, periods of
+        different durations, and what was not requested.
+        """
+        rows = self.rows()
+        lines = []
+        if empty := sum(len(grid.series) for grid in self._grids) - len(rows):
+            lines.append(f"{empty:,} series without a value left out")
+        durations = {period.duration_months for row in rows for period in row.values}
+        if len(durations) > 1:
+            months = either([*map(str, sorted(durations))], "and")
+            lines.append(f"periods of {months} months do not compare")
+        if any(grid.listed.difference(grid.query_periods) for grid in self._grids):
+            lines.append(
+                "not all periods were requested, so there may be later values: query "
+                "all periods for the latest of each series"
+            )
+        return tuple(lines)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each value, with the names of the long table's
+        columns.
+        """
+        lines = []
+        for row in self:
+            fields = {**row.fields, "scopes": row.grid.path_names(row.series)}
+            for period, value in row.values.items():
+                value_fields = {
+                    "period_label": period.label,
+                    "duration_months": period.duration_months,
+                    "number": value.number,
+                    "text": value.text,
+                }
+                lines.append({**fields, **value_fields})
+        return lines
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a pandas DataFrame of `to_dicts` (extra ``pandas``)."""
+        frame: pandas.DataFrame = library("pandas", "pandas").DataFrame(self.to_dicts())
+        return frame
+
+    def show(
+        self, unit: Unit | None = None, width: int | None = None, *, limit: int = 40
+    ) -> Shown:
+        """Return the table that `str` and notebooks show, as `Panel.show` does.
+
+        Args:
+            unit: as for `Panel.show`.
+            width: as for `Panel.show`.
+            limit: how many values are shown at most.
+
+        Raises:
+            ArgumentError: as for `Panel.show`.
+        """
+        check_unit("unit", unit)
+        _check_width("width", width)
+        return Shown(lambda: self._make_parts(unit, limit), width or _WIDTH)
+
+    def _make_parts(self, unit: Unit | None, limit: int) -> Parts:
+        rows = self.rows(unit)
+        names = name_rows(rows, entities=self._grids if len(self._grids) > 1 else ())
+        heads = [*names.heads, "period", "value"]
+        lines = [
+            [*names.name(row), period.label, text]
+            for row in rows
+            for period, text in row.texts.items()
+        ]
+        notes_below = [*self.notes, *describe_rows(rows)]
+        if len(self._grids) == 1:
+            notes_below.append(describe_contents(self._grids[0])[0])
+        if hidden := len(lines[limit:]):
+            notes_below.insert(0, f"{counted(hidden, 'more value')} not shown")
+        caption_lines = [heading(self._grids)]
+        if names.caption:
+            caption_lines.append(names.caption)
+        table = Table(heads, lines[:limit], len(heads) - 1)
+        return Parts(caption_lines, [table] if rows else [], notes_below)
+
+    def __str__(self) -> str:
+        return str(self.show())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return self.show()._repr_html_()

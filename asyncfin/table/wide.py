@@ -25,7 +25,7 @@ PERIOD = "period"
 INDEX = (*PERIOD_FIELDS, PERIOD)
 
 
-def label_rows(
+def _label_rows(
     rows: Sequence[Row], grids: Sequence[Grid], entities: bool
 ) -> dict[Row, str]:
     """Name each series by the texts that distinguish it, joined.
@@ -39,13 +39,10 @@ def label_rows(
     names = name_rows(rows, group_names=True, entities=companies)
     labels = {row: join_texts(texts) for row, texts in names.texts.items()}
     ids = _join_ids(rows, entities)
-    for _ in labels:  # with its id, a label may be like another one
-        counts = Counter([*INDEX, *labels.values()])
-        alike = [row for row, label in labels.items() if counts[label] > 1]
-        if not alike:
-            break
-        for row in alike:
-            labels[row] = join_texts((labels[row], ids[row]))
+    counts = Counter([*INDEX, *labels.values()])
+    for row, label in labels.items():
+        if counts[label] > 1:
+            labels[row] = join_texts((label, ids[row]))
     return labels
 
 
@@ -55,20 +52,15 @@ def _join_ids(rows: Sequence[Row], entities: bool) -> dict[Row, str]:
     """
     if not entities:
         return {row: row.series.series_id for row in rows}
-    ids = [
-        (
-            row.entity_id,
-            row.series.series_id,
-            row.grid.value_version,
-            row.grid.catalogue.dataset_id,
-        )
-        for row in rows
-    ]
+    names: dict[Row, str] = {}
     for count in (2, 3, 4):
-        names = [join_texts(parts[:count]) for parts in ids]
-        if len({*names}) == len(rows):
+        for row in rows:
+            series_id, version = row.series.series_id, row.grid.value_version
+            ids = (row.entity_id, series_id, version, row.grid.catalogue.dataset_id)
+            names[row] = join_texts(ids[:count])
+        if len({*names.values()}) == len(rows):
             break
-    return dict(zip(rows, names, strict=True))
+    return names
 
 
 def wide_table(
@@ -92,7 +84,7 @@ def wide_table(
     rows = rows_of(grids)
     names = _join_ids(rows, entities)
     if labels:
-        names = label_rows(rows, grids, entities)
+        names = _label_rows(rows, grids, entities)
     by_name = {name: row for row, name in names.items()}
     # A frame with two columns of one name can be read by neither.
     ((name, count),) = Counter([*INDEX, *names.values()]).most_common(1)
@@ -174,9 +166,7 @@ def _choose_columns(columns: Iterable[str], names: Mapping[Row, str]) -> list[st
 
 def _read_numbers(row: Row, periods: Sequence[Period]) -> list[float | None]:
     """Return the numbers of a series at periods."""
-    indices, observed = row.grid.observations(row.series.series_id)
-    observed_periods = map(row.grid.periods.__getitem__, indices)
-    numbers = dict(zip(observed_periods, observed, strict=True))
+    numbers = row.grid.numbers(row.series.series_id)
     return [numbers.get(period) for period in periods]
 
 
@@ -215,9 +205,9 @@ def check_once(grids: Iterable[Grid], *, layout: str) -> None:
     # Within a version: to compare each panel with all others takes seconds for a
     # thousand.
     for same_version in versions.values():
-        for grid, other in combinations(same_version, 2):
-            is_apart = set(grid.periods).isdisjoint(other.periods)
-            twice = sorted(grid.by_id.keys() & other.by_id.keys())
+        for grid, later_grid in combinations(same_version, 2):
+            is_apart = set(grid.periods).isdisjoint(later_grid.periods)
+            twice = sorted(grid.by_id.keys() & later_grid.by_id.keys())
             if twice and not (is_apart and layout == "long"):
                 raise SelectionError(
                     f"the same series twice: {printable(grid.catalogue.name)} has "

@@ -157,7 +157,6 @@ async def test_names_are_never_alike() -> None:
         ({"a": "x, a.annual", "b": "x"}, ["x, a.annual", "x"]),
         ({"a": "", "b": "a"}, ["a, a", "a, b"]),
         ({"a": "period", "b": "x"}, ["period, a.annual", "x"]),
-        ({"a": "year", "b": "year, a.annual"}, ["year, a.annual, a.annual", "year, a.annual, b.annual"]),
     ]:
         panel = await company("Apple", numbers, labels=labels)
         assert panel.to_arrow("wide", labels=True).column_names == ["period", *expected]

@@ -34,7 +34,7 @@ VAGUE_NAMES: dict[str, int] = {
     "plan": 2,
     "read": 1,
     "sandbox": 8,
-    "table": 52,
+    "table": 2,
     "wire": 5,
 }
 # The least percentage of a room's private functions that begin with a verb, where it is not yet 70.

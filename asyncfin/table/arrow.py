@@ -40,14 +40,14 @@ def make_table(
     *,
     labels: bool | None,
     entities: bool,
-    failed: Mapping[str, str] | None = None,
+    errors: Mapping[str, str] | None = None,
 ) -> Any:
     """Return the table of panels as `Panel.to_arrow` does.
 
     Args:
         labels: None: as `entities`.
         entities: the names of columns and series contain the entity's.
-        failed: why entities could not be read, for the metadata.
+        errors: why entities could not be read, for the metadata.
     """
     check_layout("layout", layout)
     names = column_names(columns)
@@ -56,8 +56,8 @@ def make_table(
     if entities:
         wide.check_once(grids, layout=layout)
     facts: dict[str, Any] = {"panels": [describe_panel(grid) for grid in grids]}
-    if failed is not None:
-        facts["failed"] = failed
+    if errors is not None:
+        facts["failed"] = errors
     metadata = {b"asyncfin": json.dumps(facts).encode()}
     if layout == "wide":
         labels = entities if labels is None else labels

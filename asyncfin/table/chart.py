@@ -208,8 +208,10 @@ def _describe(ax: "Axes", missing: Sequence[str]) -> None:
             texts.append(f"{line.duration} months")
         artist.set_label(_wrap(join_texts(texts)))
     versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
-    shared = [names.shared.get(head, "") for head in ("entity", "series", "scopes")]
-    title = join_texts([*shared, " and ".join(versions)])
+    texts = [
+        names.shared_texts.get(head, "") for head in ("entity", "series", "scopes")
+    ]
+    title = join_texts([*texts, " and ".join(versions)])
     ax.set_title(_wrap(title), loc="left")
     # The descriptions state the units.
     descriptions = dict.fromkeys(row.series.description.strip() for row in rows)

@@ -87,14 +87,9 @@ def _read_value(name: str, type_name: str, field: str = "", kind: Any = str) -> 
 
 
 def _read_report_period(field: str) -> ValueColumn:
-    of_all, of_one = attrgetter(f"report_period.{field}"), attrgetter(field)
-
     def read(values: list[Any]) -> list[int | None]:
-        try:
-            return list(map(of_all, values))
-        except AttributeError:  # None: the service states no report period
-            periods = (value.report_period for value in values)
-            return [None if period is None else of_one(period) for period in periods]
+        # The service need not state a report period.
+        return [getattr(value.report_period, field, None) for value in values]
 
     return ValueColumn(
         f"report_{field}", "int32", "report_period", _ReportPeriod | None, read

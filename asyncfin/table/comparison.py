@@ -188,28 +188,27 @@ class Comparison(Forms):
         Args:
             indent: as for `Panel.to_json`; so are the errors.
         """
-        failed = {
-            entity_id: {
+        errors = {}
+        for entity_id, error in self.failed.items():
+            errors[entity_id] = {
                 "error": type(error).__name__,
                 "message": str(error),
                 "status": getattr(error, "status", None),
                 "code": getattr(error, "code", None),
             }
-            for entity_id, error in self.failed.items()
-        }
         # Texts, and joined once: a large panel has 50 MB.
         panels = ",".join(panel.to_json() for panel in self)
         fields = {
-            "failed": failed,
+            "failed": errors,
             "missing": self.missing,
             "requests": self.requests,
         }
-        after = document.encode(fields)[1:]
-        return document.indented(f'{{"panels":[{panels}],{after}', indent)
+        tail = document.encode(fields)[1:]
+        return document.indented(f'{{"panels":[{panels}],{tail}', indent)
 
     def _write_lines_below(self) -> Sequence[str]:
         return [*self.notes, counted(self.requests, "request")]
 
     def __repr__(self) -> str:
-        failed = f", {len(self.failed):,} failed" if self.failed else ""
-        return f"<Comparison of {counted(len(self), 'entity', 'entities')}{failed}>"
+        entities = counted(len(self), "entity", "entities")
+        return f"<Comparison of {entities}, {len(self.failed):,} failed>"

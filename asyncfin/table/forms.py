@@ -96,7 +96,7 @@ class Forms(ABC):
             columns,
             labels=labels,
             entities=self._has_entities,
-            failed=self._describe_failed(),
+            errors=self._describe_failed(),
         )
 
     def to_pandas(
@@ -128,10 +128,10 @@ class Forms(ABC):
         frame: pandas.DataFrame = pandas_frame(table)
         # One short text, which pandas copies whenever it makes another frame of this
         # one.
-        failed = (self._describe_failed() or {}).items()
-        texts = [f"failed: {entity_id}: {error}" for entity_id, error in failed]
-        caption = "; ".join([heading(self._grids), *texts])
-        frame.attrs = {"asyncfin": printable(caption)}
+        texts = [heading(self._grids)]
+        for entity_id, error in (self._describe_failed() or {}).items():
+            texts.append(f"failed: {entity_id}: {error}")
+        frame.attrs = {"asyncfin": printable("; ".join(texts))}
         return frame
 
     def to_polars(

@@ -18,7 +18,9 @@ GapRun = tuple[Period, ...]
 
 
 def gap_runs(
-    periods: Sequence[Period], asked: Set[Period], listed: Set[Period]
+    periods: Sequence[Period],
+    query_periods: Set[Period],
+    catalogue_periods: Set[Period],
 ) -> tuple[GapRun, ...]:
     """Return the missing periods in uninterrupted runs, by duration, oldest first.
 
@@ -26,13 +28,14 @@ def gap_runs(
 
     Args:
         periods: the periods of a panel, oldest first.
-        asked: the periods of its query.
-        listed: the periods of its catalogue. A period is missing if it was requested or
-            is not listed.
+        query_periods: those of its query.
+        catalogue_periods: those of its catalogue. A period is missing if it was
+            requested, or the catalogue does not have it.
     """
 
     def is_missing(period: Period) -> bool:
-        return period not in panel_periods and (period in asked or period not in listed)
+        was_requested = period in query_periods or period not in catalogue_periods
+        return was_requested and period not in panel_periods
 
     panel_periods = set(periods)
     runs = []
@@ -40,7 +43,7 @@ def gap_runs(
         same_duration = [
             period
             for period in periods
-            if period.duration_months == duration and period in listed
+            if period.duration_months == duration and period in catalogue_periods
         ]
         for earlier, later in pairwise(same_duration):
             ends = range(earlier.fiscal_end + duration, later.fiscal_end, duration)

@@ -72,13 +72,17 @@ class Grid:
         return frozenset(self.query_periods)
 
     @cached_property
-    def listed(self) -> frozenset[Period]:
+    def catalogue_periods(self) -> frozenset[Period]:
         """The periods of the catalogue."""
         return frozenset(self.catalogue.periods)
 
+    def has_all_periods(self) -> bool:
+        """Return whether the query includes all periods of the catalogue."""
+        return self.catalogue_periods <= self._query_periods
+
     def covers(self, period: Period) -> bool:
         """Return whether a period was requested, or the catalogue does not have it."""
-        return period in self._query_periods or period not in self.listed
+        return period in self._query_periods or period not in self.catalogue_periods
 
     @cached_property
     def populated(self) -> frozenset[Period]:
@@ -117,7 +121,7 @@ class Grid:
         """The missing periods between those of the grid, in uninterrupted runs."""
         if not self.is_whole:
             return ()
-        return gap_runs(self.periods, self._query_periods, self.listed)
+        return gap_runs(self.periods, self._query_periods, self.catalogue_periods)
 
     @property
     def gaps(self) -> tuple[Period, ...]:

@@ -28,12 +28,12 @@ class SeriesNames:
     """The names of series.
 
     Attributes:
-        shared: the texts that all series have in common, by column.
+        shared_texts: the texts that all series have in common, by column.
         heads: the titles of the columns in which they differ; at least one column.
         texts: the texts of each series in these columns.
     """
 
-    shared: Mapping[str, str]
+    shared_texts: Mapping[str, str]
     heads: tuple[str, ...]
     texts: Mapping[Row, tuple[str, ...]]
 
@@ -47,9 +47,9 @@ class SeriesNames:
         """
         texts = []
         if "series" not in self.heads:
-            texts.append(self.shared.get("series", ""))
+            texts.append(self.shared_texts.get("series", ""))
         if not all(row.series.is_consolidated for row in self.texts):
-            texts.append(self.shared.get("scopes", ""))
+            texts.append(self.shared_texts.get("scopes", ""))
         texts = [shorten(text, _LONGEST) for text in texts]
         units = dict.fromkeys(row.unit for row in self.texts if row.unit)
         return join_texts([*texts, *(f"in {unit}" for unit in units)])
@@ -95,12 +95,14 @@ def name_rows(
         "scopes": [row.grid.path_names(row.series) for row in rows],
         "group": groups,
     }
-    shared = {head: texts[0] for head, texts in columns.items() if len({*texts}) == 1}
-    if entities:
-        shared.pop("entity", None)
-    differing = {head: texts for head, texts in columns.items() if head not in shared}
+    shared_texts, differing_columns = {}, {}
+    for head, column in columns.items():
+        if len({*column}) == 1 and not (entities and head == "entity"):
+            shared_texts[head] = column[0]
+        else:
+            differing_columns[head] = column
     # A single series needs a name in its row too.
-    columns = differing or {"series": columns["series"]}
+    columns = differing_columns or {"series": columns["series"]}
     for head, get_id in _IDS.items():
         texts = [*zip(*columns.values(), strict=True)]
         counts = Counter(texts)
@@ -111,4 +113,5 @@ def name_rows(
         if len({*zip(texts, ids, strict=True)}) > len(counts):
             columns[head] = ids
     texts = [*zip(*columns.values(), strict=True)]
-    return SeriesNames(shared, tuple(columns), dict(zip(rows, texts, strict=True)))
+    texts_of = dict(zip(rows, texts, strict=True))
+    return SeriesNames(shared_texts, tuple(columns), texts_of)

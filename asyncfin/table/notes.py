@@ -50,9 +50,7 @@ def describe_contents(grid: Grid) -> list[str]:
 
 def panel_notes(grid: Grid) -> Iterator[str]:
     """Yield the lines of `Panel.notes`."""
-    absent = [
-        period.label for period in grid.query_periods if period not in grid.listed
-    ]
+    absent_periods = sorted({*grid.query_periods} - grid.catalogue_periods)
     lines = [
         _note_empty_series(grid),
         _note_scaled_texts(grid),
@@ -62,8 +60,9 @@ def panel_notes(grid: Grid) -> Iterator[str]:
         explain_empty(grid),
         *unstated_notes(grid.catalogue, grid.select),
     ]
-    if absent:
-        periods = listed(absent, MOST_PERIODS_NAMED)
+    if absent_periods:
+        labels = [period.label for period in absent_periods]
+        periods = listed(labels, MOST_PERIODS_NAMED)
         lines.insert(0, f"{ABSENT}{periods}")
     if grid.anchor is not None:
         labels = _list_labels(grid, find_anchoring(grid))
@@ -83,12 +82,9 @@ def find_anchoring(grid: Grid) -> tuple[str, ...]:
     if grid.anchor is None:
         return ()
     end = grid.anchor.fiscal_end
-    observed = grid.find_observed(
-        [period for period in grid.periods if period.fiscal_end == end]
-    )
-    return tuple(
-        series.series_id for series in grid.series if series.series_id in observed
-    )
+    anchors = [period for period in grid.periods if period.fiscal_end == end]
+    ids = grid.find_observed(anchors)
+    return tuple(series_id for series_id in grid.by_id if series_id in ids)
 
 
 def _note_empty_series(grid: Grid) -> str:
@@ -96,11 +92,11 @@ def _note_empty_series(grid: Grid) -> str:
     durations = {period.duration_months for period in grid.query_periods}
     is_cut = any(
         period.duration_months in durations
-        for period in grid.listed.difference(grid.query_periods)
+        for period in grid.catalogue_periods.difference(grid.query_periods)
     )
-    observed = len(grid.find_observed(grid.query_periods))
+    count = len(grid.find_observed(grid.query_periods))
     # Of a panel without any value, another note shows why.
-    if not grid.is_whole or not is_cut or observed in (0, len(grid.series)):
+    if not grid.is_whole or not is_cut or count in (0, len(grid.series)):
         return ""
     return "for the last values of each series, query all periods and call latest()"
 

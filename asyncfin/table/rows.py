@@ -114,8 +114,8 @@ class Scale:
 
     def exact(self, value: Value) -> str:
         """Return a value with all digits of its number, in the unit of the cell."""
-        if divided := self._divide(value, None):
-            return divided
+        if text := self._divide(value, None):
+            return text
         if scaling(value.number_format) > 1:
             return f"{shown_text(value)} ({number_text(value.number)})"
         return shown_text(value)
@@ -136,8 +136,8 @@ class Scale:
             digits = f"{_EXACT.normalize(number):,f}"
         else:
             step = Decimal((0, (1,), -decimals))
-            rounded = _EXACT.quantize(number, step)
-            digits = f"{rounded:,f}" if rounded else f"<{step:f}"
+            number = _EXACT.quantize(number, step)
+            digits = f"{number:,f}" if number else f"<{step:f}"
         if match is not None:
             return match["before"] + digits + match["after"]
         return "-" * (value.number < 0) + digits

@@ -292,7 +292,7 @@ class Latest:
         if len(durations) > 1:
             months = either([*map(str, sorted(durations))], "and")
             lines.append(f"periods of {months} months do not compare")
-        if any(grid.listed.difference(grid.query_periods) for grid in self._grids):
+        if not all(map(Grid.has_all_periods, self._grids)):
             lines.append(
                 "not all periods were requested, so there may be later values: query "
                 "all periods for the latest of each series"
@@ -350,8 +350,8 @@ class Latest:
         notes_below = [*self.notes, *describe_rows(rows)]
         if len(self._grids) == 1:
             notes_below.append(describe_contents(self._grids[0])[0])
-        if hidden := len(lines[limit:]):
-            notes_below.insert(0, f"{counted(hidden, 'more value')} not shown")
+        if hidden_count := len(lines[limit:]):
+            notes_below.insert(0, f"{counted(hidden_count, 'more value')} not shown")
         caption_lines = [heading(self._grids)]
         if names.caption:
             caption_lines.append(names.caption)

@@ -17,7 +17,7 @@ from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.rows import Row, rows_of
-from asyncfin.words import counted, entity_names, listed, spanned
+from asyncfin.words import counted, entity_names, spanned
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"
@@ -126,20 +126,12 @@ def _find_periods(grids: Sequence[Grid]) -> list[Period]:
     for grid in grids if len(grids) > 1 else ():
         if missing := [period for period in periods if not grid.covers(period)]:
             name = printable(names[grid.catalogue.entity_id])
-            anchors = dict.fromkeys(grid.anchor.label for grid in grids if grid.anchor)
-            advice = (
-                "resolve the periods over all catalogues first, exact = "
-                "rule.resolve(catalogues), and request exact of each entity"
-            )
-            if anchors:  # a window cannot be resolved
-                advice = (
-                    f"the windows of a Trailing end at {listed(list(anchors))}; "
-                    "compare the companies with Quarterly(last=...) or Annual(last=...)"
-                )
             raise SelectionError(
                 f"{name}: {counted(len(missing), 'period')} ({spanned(missing)}) not "
-                "requested, which its catalogue has and another panel shows: "
-                f"{advice}, or use layout='long'"
+                "requested, which its catalogue has and another panel shows: resolve a "
+                "rule such as Quarterly(last=8) over all catalogues, exact = "
+                "rule.resolve(catalogues), and request exact of each entity, or use "
+                "layout='long'"
             )
     return periods
 

@@ -61,8 +61,8 @@ def panel_notes(grid: Grid) -> Iterator[str]:
         *unstated_notes(grid.catalogue, grid.select),
     ]
     if absent_periods:
-        labels = [period.label for period in absent_periods]
-        periods = listed(labels, MOST_PERIODS_NAMED)
+        absent_labels = [period.label for period in absent_periods]
+        periods = listed(absent_labels, MOST_PERIODS_NAMED)
         lines.insert(0, f"{ABSENT}{periods}")
     if grid.anchor is not None:
         labels = _list_labels(grid, find_anchoring(grid))

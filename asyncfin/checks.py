@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from inspect import iscoroutinefunction
 from math import inf
-from typing import Any, TypeVar
-
-from attrs import Attribute, evolve, frozen
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncfin.errors import ArgumentError, SelectionError, shorten
+
+if TYPE_CHECKING:
+    from attrs import Attribute
 
 V = TypeVar("V")
 
@@ -28,18 +29,20 @@ _NOT_IN_ENTITY_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 MAX_ENTITY_ID = 512
 
 
-@frozen
 class Check:
-    """A condition on an argument, and its words: "{name} must be {wanted}, not
-    {value!r}".
+    """A condition on an argument, and its words: "{name} must be {phrase}, not
+    {value!r}{hint}".
     """
 
-    wanted: str
-    holds: Callable[[Any], bool]
-    # ArgumentError for an argument of the library, SelectionError for a part of a
-    # question.
-    error: type[SelectionError] = ArgumentError
-    hint: Callable[[Any], str] = lambda _: ""
+    def __init__(
+        self,
+        phrase: str,
+        holds: Callable[[Any], bool],
+        # SelectionError for a part of a query.
+        error: type[SelectionError] = ArgumentError,
+        hint: Callable[[Any], str] = lambda _: "",
+    ) -> None:
+        self.phrase, self.holds, self.error, self.hint = phrase, holds, error, hint
 
     def __call__(self, name: str, value: V) -> V:
         """Return the value, or raise the error that names the argument, what it must
@@ -48,7 +51,7 @@ class Check:
         # The message is built only here: a condition that holds costs a call.
         if not self.holds(value):
             raise self.error(
-                f"{name} must be {self.wanted}, not "
+                f"{name} must be {self.phrase}, not "
                 f"{short_repr(value)}{self.hint(value)}"
             )
         return value
@@ -58,19 +61,20 @@ class Check:
         self(attribute.name, value)
 
     def optional(self, meaning: str = "") -> Check:
-        """Return the check that accepts None too; `meaning` says what None means."""
-        return evolve(
-            self,
-            wanted=f"{self.wanted}{', ' if meaning else ' '}or "
-            f"None{meaning and ' ' + meaning}",
-            holds=lambda value: value is None or self.holds(value),
+        """Return the check that accepts None too; `meaning` shows what None means."""
+        end = f", or None {meaning}" if meaning else " or None"
+        return Check(
+            self.phrase + end,
+            lambda value: value is None or self.holds(value),
+            self.error,
+            self.hint,
         )
 
     def as_selection_error(self) -> Check:
         """Return the check that raises SelectionError: the argument is a part of a
         question.
         """
-        return evolve(self, error=SelectionError)
+        return Check(self.phrase, self.holds, SelectionError, self.hint)
 
 
 def instance_of(*kinds: type) -> Check:
@@ -84,36 +88,30 @@ def instance_of(*kinds: type) -> Check:
     )
 
 
-def one_of(*allowed: str) -> Check:
+def one_of(*words: str) -> Check:
     """Return the check for one of these words."""
     return Check(
-        " or ".join(map(repr, allowed)),
-        lambda value: isinstance(value, str) and value in allowed,
+        " or ".join(map(repr, words)),
+        lambda value: isinstance(value, str) and value in words,
     )
 
 
-def above(least: float, unit: str = "") -> Check:
-    """Return the check for a finite number greater than `least`; `unit` is what it
+def above(bound: float, unit: str = "") -> Check:
+    """Return the check for a finite number greater than a bound; `unit` is what it
     counts.
     """
     return Check(
-        f"{_write_number(unit)} above {least:g}",
-        lambda value: is_finite(value) and value > least,
+        f"a finite number{unit and f' of {unit}'} above {bound:g}",
+        lambda value: is_finite(value) and value > bound,
     )
 
 
-def at_least(least: float, unit: str = "") -> Check:
-    """Return the check for a finite number not less than `least`; `unit` is what it
-    counts.
-    """
+def at_least(minimum: float, unit: str = "") -> Check:
+    """Return the check for a finite number that is not less than a minimum."""
     return Check(
-        f"{_write_number(unit)}, at least {least:g}",
-        lambda value: is_finite(value) and value >= least,
+        f"a finite number{unit and f' of {unit}'}, at least {minimum:g}",
+        lambda value: is_finite(value) and value >= minimum,
     )
-
-
-def _write_number(unit: str) -> str:
-    return f"a finite number of {unit}" if unit else "a finite number"
 
 
 def is_finite(value: object) -> bool:
@@ -121,45 +119,43 @@ def is_finite(value: object) -> bool:
     infinities.
     """
     # A bool is an int to Python, and `rate=True` is a mistake.
-    return (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and -inf < value < inf
-    )
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return -inf < value < inf
 
 
-def whole_number(least: int, most: int | None = None) -> Check:
+def whole_number(minimum: int, maximum: int | None = None) -> Check:
     """Return the check for a whole number in a range, both ends included. True, 1.0 and
     "1" are rejected.
     """
-    span = f", at least {least}" if most is None else f" from {least} to {most}"
+    has_end = maximum is not None
+    span = f" from {minimum} to {maximum}" if has_end else f", at least {minimum}"
+    end = inf if maximum is None else maximum
     return Check(
         f"a whole number{span}",
-        lambda value: (
-            type(value) is int and least <= value and (most is None or value <= most)
-        ),
+        lambda value: type(value) is int and minimum <= value <= end,
     )
 
 
-def text(wanted: str = "a text that is not empty") -> Check:
-    """Return the check for a str that is not empty; `wanted` says what it contains."""
-    return Check(wanted, lambda value: isinstance(value, str) and value != "")
+def text(phrase: str = "a text that is not empty") -> Check:
+    """Return the check for a str that is not empty; `phrase` shows what it contains."""
+    return Check(phrase, lambda value: isinstance(value, str) and value != "")
 
 
-def several(name: str, values: object, of: str, *kinds: type) -> None:
-    """Refuse what can't be iterated, and a text, whose characters would be taken for
+def several(name: str, values: object, nouns: str, *kinds: type) -> None:
+    """Reject what can't be iterated, and a text, whose characters would be taken for
     the values.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, *kinds)):
         write = f"; write [{short_repr(values)}]" if isinstance(values, str) else ""
         raise ArgumentError(
-            f"{name} must be an iterable of {of}, such as a list, not "
+            f"{name} must be an iterable of {nouns}, such as a list, not "
             f"{short_repr(values)}{write}"
         )
 
 
-def texts(name: str, values: str | Iterable[str], of: str) -> tuple[str, ...]:
-    """Return one or several texts, each once; `of` says what each is.
+def texts(name: str, values: str | Iterable[str], noun: str) -> tuple[str, ...]:
+    """Return one or multiple texts, each once; `noun` is what a text is.
 
     Raises:
         ArgumentError: it is not a text, and not an iterable of texts.
@@ -167,17 +163,17 @@ def texts(name: str, values: str | Iterable[str], of: str) -> tuple[str, ...]:
     """
     if isinstance(values, str):
         return (values,)
-    several(name, values, f"{of}s")
+    several(name, values, f"{noun}s")
     entries = tuple(values)
     for entry in entries:  # first of all, since others may not be hashable
         instance_of(str)(f"each of {name}", entry)
     if not entries:
-        raise SelectionError(f"{name} must name at least one {of}")
+        raise SelectionError(f"{name} must name at least one {noun}")
     return tuple(dict.fromkeys(entries))
 
 
 def short_repr(value: object) -> str:
-    """Return the text of a given value for an error."""
+    """Return the text of a value for an error."""
     return shorten(repr(value), 200)
 
 
@@ -218,12 +214,12 @@ def local_path(name: str, kind: str, path: object, advice: str) -> str:
     The text of a URL is not shown, since it can contain a password; `advice` says what
     takes one.
     """
-    expected = f"{name} must be the path of a {kind} on this machine, not"
+    head = f"{name} must be the path of a {kind} on this machine, not"
     place = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(place, str) or not place or "\0" in place:
-        raise ArgumentError(f"{expected} {short_repr(path)}")
+        raise ArgumentError(f"{head} {short_repr(path)}")
     if ":/" in place[2:]:  # after the drive of a path such as C:/x
-        raise ArgumentError(f"{expected} a URL; {advice}")
+        raise ArgumentError(f"{head} a URL; {advice}")
     return expand_user(place)
 
 

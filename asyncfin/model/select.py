@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias
 
-from attrs import asdict, evolve, field, fields_dict, frozen
+from attrs import asdict, field, fields_dict, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
@@ -272,5 +272,11 @@ def _select_hint(value: object) -> str:
 
 
 check_select = partial(
-    evolve(checks.instance_of(Select).as_selection_error(), hint=_select_hint), "select"
+    checks.Check(
+        "a Select",
+        lambda value: isinstance(value, Select),
+        SelectionError,
+        _select_hint,
+    ),
+    "select",
 )

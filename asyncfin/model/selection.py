@@ -182,7 +182,7 @@ class _Bounded(_Listed):
 
     def admits(self, period: Period) -> bool:
         """Return whether a period is of the kind that is selected, whatever its end."""
-        raise NotImplementedError
+        return True
 
     def __repr__(self) -> str:
         arguments = [
@@ -238,9 +238,6 @@ class FiscalRange(_Bounded):
 
     moves: ClassVar[bool] = False
 
-    def admits(self, period: Period) -> bool:
-        return True
-
     def __str__(self) -> str:
         ends = self._write_ends()
         return f"the periods{ends}" if ends else "all periods"
@@ -293,6 +290,7 @@ class Trailing:
 _check_last = checks.whole_number(1, 9_999).optional().as_selection_error()
 
 
+# The rules are no attrs classes of their own: each would take part of an import's time.
 @frozen(repr=False)
 class Rule(_Bounded):
     """Periods of one length, found in the catalogue at every planning: the base of the
@@ -336,7 +334,6 @@ class Rule(_Bounded):
         return f"all {self.kind}s{self._write_ends()}"
 
 
-@frozen(repr=False)
 class Annual(Rule):
     """The catalogue's fiscal years: periods of 12 months that end in fiscal month 12.
 
@@ -346,29 +343,30 @@ class Annual(Rule):
         last: how many of the latest ones to select. None: all.
     """
 
+    __slots__ = ()
     months = 12
     end_month = 12
     kind = "fiscal year"
     name = "annual"
 
 
-@frozen(repr=False)
 class Quarterly(Rule):
     """The catalogue's periods of 3 months, whatever their end month. Arguments as for
     `Annual`.
     """
 
+    __slots__ = ()
     months = 3
     kind = "fiscal quarter"
     name = "quarterly"
 
 
-@frozen(repr=False)
 class HalfYearly(Rule):
     """The catalogue's periods of 6 months, whatever their end month. Arguments as for
     `Annual`.
     """
 
+    __slots__ = ()
     months = 6
     kind = "fiscal half-year"
     name = "half-yearly"

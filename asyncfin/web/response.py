@@ -15,7 +15,6 @@ from math import floor
 from typing import NamedTuple
 
 import anyio.to_thread
-from attrs import evolve
 
 from asyncfin import Panel, checks
 from asyncfin.optional import ipc, pa
@@ -28,8 +27,10 @@ _BUILT_INLINE = 256 * 1024
 _STORED_BYTES = 64 * 1024
 # Bytes of a value in each format, generously.
 _VALUE_BYTES = {JSON: 400, CSV: 24, ARROW: 200}
-_check_panel = evolve(
-    checks.instance_of(Panel), hint=lambda value: "; await it" * isawaitable(value)
+_check_panel = checks.Check(
+    "a Panel",
+    lambda value: isinstance(value, Panel),
+    hint=lambda value: "; await it" if isawaitable(value) else "",
 )
 _check_header = checks.instance_of(str).optional()
 

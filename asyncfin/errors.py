@@ -46,6 +46,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from copyreg import __newobj__  # type: ignore[attr-defined]
 from datetime import datetime
 from functools import cache
 from itertools import islice
@@ -122,18 +123,6 @@ def shorten_middle(text: str, limit: int) -> str:
     return text[: limit - 1 - end] + "\N{HORIZONTAL ELLIPSIS}" + text[len(text) - end :]
 
 
-def _restore(
-    kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]
-) -> AsyncfinError:
-    """Rebuild a pickled error without calling its keyword-only constructor."""
-    # Keyword-only arguments can't be given back by `BaseException.__reduce__`, which
-    # knows only `args`.
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
-
-
 class _Facts(TypedDict, total=False):
     operation: str | None
     entity_id: str | None
@@ -202,11 +191,12 @@ class AsyncfinError(Exception):
         return "local"
 
     def __str__(self) -> str:
-        doing = f" ({self._write_operation()})" if self.operation else ""
-        return printable(f"{super().__str__()}{doing}{self._write_outage()}")
+        operation = f" ({self._write_operation()})" if self.operation else ""
+        return printable(f"{super().__str__()}{operation}{self._write_outage()}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self.args, self.__dict__.copy())
+        # Not by the constructor, whose arguments are keyword-only.
+        return __newobj__, (type(self), *self.args), self.__dict__.copy()
 
     def report(self) -> str:
         """Return what the service's support needs (spec 7), one fact per line and
@@ -218,14 +208,14 @@ class AsyncfinError(Exception):
         """
         import platform  # slow to import, rarely needed
 
-        answered = getattr(self, "answered", False)
+        is_response = getattr(self, "answered", False)
         facts: dict[str, object] = {
             "error": type(self).__name__,
             "message": None if getattr(self, "has_error_object", False) else str(self),
             "operation": self.operation,
             "entity": self.entity_id,
             "time": utc_text(self.at) if self.at else None,
-            "status": getattr(self, "status", None) if answered else None,
+            "status": getattr(self, "status", None) if is_response else None,
             "code": getattr(self, "code", None),
             "request id": self.request_id,
             "details": len(_list_details(getattr(self, "details", {}))) or None,
@@ -329,8 +319,8 @@ class SelectionError(AsyncfinError, ValueError):
         if self.instead is None:
             return self.problem
         is_label = isinstance(self.instead, str)
-        written = f'"{self.instead}"' if is_label else repr(self.instead)
-        return f"{self.problem}; write {shorten(written, _MAX_CODE)}"
+        code = f'"{self.instead}"' if is_label else repr(self.instead)
+        return f"{self.problem}; write {shorten(code, _MAX_CODE)}"
 
 
 class ArgumentError(SelectionError):
@@ -344,10 +334,8 @@ def own_version() -> str:
     """Return the installed version of this library; "unknown" if it is not
     installed.
     """
-    from importlib.metadata import (
-        PackageNotFoundError,
-        version,
-    )  # slow to import, rarely needed
+    # Slow to import, rarely needed.
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("asyncfin")
@@ -505,62 +493,44 @@ class ServiceError(AsyncfinError):
 
         For ``validation_failed`` these are the issues of single fields (spec 7, which
         does not show their structure). Texts are cut at 2,000 characters, arrays and
-        objects at 100 entries.
+        objects at 100 entries in total.
         """
         return MappingProxyType(self._details)
 
     @details.setter
     def details(self, details: Mapping[str, Any]) -> None:
-        # Each entry is bounded; this bound is for all of them together.
-        self._details = _Bounded(room=50 * MAX_TEXT).mapping(details)
+        # This bound is for all entries together.
+        self._details = _copy_bounded(details, iter(range(MAX_ITEMS)))
 
     def __str__(self) -> str:
         head = f"{self.status} {self.code}" if self.code else str(self.status)
-        named = f" (request {self.request_id})" if self.request_id else ""
-        doing = f" {self._write_operation()}" if self.operation else ""
+        request = f" (request {self.request_id})" if self.request_id else ""
+        operation = f" {self._write_operation()}" if self.operation else ""
         issues = _list_details(self._details)
-        shown = [shorten(issue, _NAMED_DETAIL) for issue in issues[:_NAMED_DETAILS]]
-        if more := len(issues) - len(shown):
-            shown.append(f"and {more} more")
-        details = f" [{'; '.join(shown)}]" if shown else ""
+        texts = [shorten(issue, _NAMED_DETAIL) for issue in issues[:_NAMED_DETAILS]]
+        if len(issues) > len(texts):
+            texts.append(f"and {len(issues) - len(texts)} more")
+        details = f" [{'; '.join(texts)}]" if texts else ""
         return printable(
-            f"{head}{doing}{named}: "
+            f"{head}{operation}{request}: "
             f"{self.message or 'no message'}{details}{self._write_outage()}"
         )
 
 
-class _Bounded:
-    """Copies what a service sent as JSON, with at most about `room` characters of
-    it.
-    """
-
-    def __init__(self, room: int) -> None:
-        self._room = room
-
-    def mapping(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            shorten(name): self._copy(value)
-            for name, value in self._take_entries(fields.items())
-        }
-
-    def _copy(self, value: Any) -> Any:
-        match value:
-            case str():
-                self._room -= min(len(value), MAX_TEXT)
-                return shorten(value)
-            case Mapping():
-                return self.mapping(value)
-            case list() | tuple():
-                return [self._copy(entry) for entry in self._take_entries(value)]
-        return value
-
-    def _take_entries(self, entries: Iterable[V]) -> Iterator[V]:
-        for entry in islice(entries, MAX_ITEMS):
-            if self._room <= 0:
-                return
-            # What a number, or the frame of an array, takes about.
-            self._room -= 20
-            yield entry
+def _copy_bounded(value: Any, room: Iterator[int]) -> Any:
+    """Copy what a service sent as JSON, with at most as many entries as `room` has."""
+    match value:
+        case str():
+            return shorten(value)
+        case Mapping():
+            fields = zip(islice(value.items(), MAX_ITEMS), room, strict=False)
+            return {
+                shorten(name): _copy_bounded(entry, room) for (name, entry), _ in fields
+            }
+        case list() | tuple():
+            entries = zip(islice(value, MAX_ITEMS), room, strict=False)
+            return [_copy_bounded(entry, room) for entry, _ in entries]
+    return value
 
 
 def _list_details(details: Mapping[str, Any]) -> list[str]:
@@ -570,9 +540,10 @@ def _list_details(details: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, value in details.items():
         for entry in value if isinstance(value, list) else [value]:
-            is_text = isinstance(entry, str)
-            written = json.dumps(entry, ensure_ascii=False, default=str)
-            lines.append(f"{name}: {entry if is_text else written}")
+            text = entry
+            if not isinstance(entry, str):
+                text = json.dumps(entry, ensure_ascii=False, default=str)
+            lines.append(f"{name}: {text}")
     return lines
 
 
@@ -671,18 +642,12 @@ class AllowanceExhaustedError(RateLimitedError):
         self.resume_at = resume_at
 
     def __str__(self) -> str:
-        again = f"requests are possible again at {_round_up(self.resume_at)}"
-        return (
-            f"{super().__str__()} ({again})"
-            if self.answered
-            else f"{self.message}, {again}"
-        )
-
-
-def _round_up(moment: datetime) -> str:
-    """Return a moment in whole seconds, not before it."""
-    # Rounded down, it would be a moment at which the request is still rejected.
-    return utc_text(later(moment, 0.999_999).replace(microsecond=0))
+        # Rounded up: a moment before it is one at which the request is still rejected.
+        moment = later(self.resume_at, 0.999_999).replace(microsecond=0)
+        end = f"requests are possible again at {utc_text(moment)}"
+        if self.answered:
+            return f"{super().__str__()} ({end})"
+        return f"{self.message}, {end}"
 
 
 class ServerFailureError(ServiceError):
@@ -714,10 +679,9 @@ class MalformedAnswerError(AsyncfinError):
         self.omitted = sum(1 for _ in lines)
         self.is_json = is_json
         # Bounded as a whole, but how many more there were stays at its end.
-        more = f" (and {self.omitted:,} more)" if self.omitted else ""
-        super().__init__(
-            shorten("; ".join(self.problems), MAX_TEXT - len(more)) + more, **facts
-        )
+        end = f" (and {self.omitted:,} more)" if self.omitted else ""
+        text = shorten("; ".join(self.problems), MAX_TEXT - len(end))
+        super().__init__(text + end, **facts)
 
     @property
     def concerns(self) -> Concern:

@@ -48,13 +48,13 @@ def running_loop() -> asyncio.AbstractEventLoop:
     )
 
 
-def check_closed(loop: asyncio.AbstractEventLoop, owned: str, kind: str) -> None:
+def check_closed(loop: asyncio.AbstractEventLoop, owner: str, kind: str) -> None:
     """Raise RuntimeError unless an event loop is closed: only then may what it used
     move to another one.
     """
     if not loop.is_closed():
         raise RuntimeError(
-            f"this {owned} belongs to another event loop, which is not closed: use one "
+            f"this {owner} belongs to another event loop, which is not closed: use one "
             f"{kind} per loop"
         )
 
@@ -80,19 +80,19 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
 
     If the caller is cancelled during the wait, that is raised once all have ended.
     """
-    cancelled = None
+    cancellation = None
     # However often the caller is cancelled, it waits: the tasks may use what the caller
     # is about to close.
     while pending := [future for future in futures if not future.done()]:
         try:
             await asyncio.wait(pending)
         except asyncio.CancelledError as error:
-            cancelled = error
+            cancellation = error
     for future in futures:
         if not future.cancelled():
             future.exception()  # else the loop would log it as never retrieved
-    if cancelled is not None:
-        raise cancelled
+    if cancellation is not None:
+        raise cancellation
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:
@@ -117,12 +117,12 @@ async def in_thread(call: Callable[[], T]) -> T:
     thread = ThreadPoolExecutor(1, "asyncfin")
     # A future, not a task: when `asyncio.run` ends, it cancels all tasks, and would not
     # wait for the call.
-    called = asyncio.get_running_loop().run_in_executor(
+    future = asyncio.get_running_loop().run_in_executor(
         thread, partial(copy_context().run, call)
     )
     thread.shutdown(wait=False)  # it ends with the call
-    await wait_for_all([called])
-    return called.result()
+    await wait_for_all([future])
+    return future.result()
 
 
 @asynccontextmanager
@@ -208,9 +208,8 @@ async def merged(
 class _Merged(Generic[T]):
     def __init__(self, generators: Sequence[MakeGenerator[T]], limit: int) -> None:
         self._generators = iter(generators)
-        self._places = asyncio.Semaphore(
-            limit
-        )  # one for each item being made or waiting
+        # A place for each item that is being made or waits.
+        self._places = asyncio.Semaphore(limit)
         self._ready: deque[T] = deque()
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
@@ -218,9 +217,8 @@ class _Merged(Generic[T]):
         # without looking at tasks.
         self._running = min(limit, len(generators))
         self.workers: list[asyncio.Task[None]] = []
-        for _ in range(
-            self._running
-        ):  # where tasks are eager, one may fail before the next is made
+        # Where tasks are eager, one may fail before the next is made.
+        for _ in range(self._running):
             self.workers.append(asyncio.ensure_future(self.work()))
 
     async def work(self) -> None:
@@ -269,29 +267,20 @@ class _Merged(Generic[T]):
 class _SharedCall(Generic[T]):
     """A call in a separate task, which its callers wait for; it is cancelled when no
     caller is left.
-
-    `end` is called once the task has ended, however it did.
     """
 
-    def __init__(
-        self, call: Coroutine[Any, Any, T], end: "Callable[[_SharedCall[T]], object]"
-    ) -> None:
+    def __init__(self, call: Coroutine[Any, Any, T]) -> None:
         self._callers = 0
         self._is_abandoned = False
-        self._task = running_loop().create_task(call)
-        # Called also if the task is cancelled before its first step, which runs none of
-        # its code.
-        self._task.add_done_callback(lambda _: end(self))
-        # Else a failure is logged.
-        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self.task = running_loop().create_task(call)
 
     @property
     def is_pending(self) -> bool:
         """Whether it will have a result. The call of a loop that has ended would never
         be done.
         """
-        ends = self._is_abandoned or self._task.done()
-        return not ends and self._task.get_loop() is running_loop()
+        ends = self._is_abandoned or self.task.done()
+        return not ends and self.task.get_loop() is running_loop()
 
     async def result(self) -> T:
         """Return the result. Cancelling one caller does not cancel the call for the
@@ -299,7 +288,7 @@ class _SharedCall(Generic[T]):
         """
         # Unlike the future of `asyncio.shield`, which its callback holds, this one has
         # no result: the caller alone decides for how long that is stored.
-        end = self._task.get_loop().create_future()
+        end = self.task.get_loop().create_future()
 
         def set_end(_: object) -> None:
             if not end.done():  # the caller was cancelled
@@ -307,14 +296,14 @@ class _SharedCall(Generic[T]):
 
         self._callers += 1
         try:
-            self._task.add_done_callback(set_end)
+            self.task.add_done_callback(set_end)
             await end
-            return self._task.result()
+            return self.task.result()
         finally:
             self._callers -= 1
-            if not self._callers and not self._task.done():
+            if not self._callers and not self.task.done():
                 self._is_abandoned = True
-                await cancel_and_wait([self._task])
+                await cancel_and_wait([self.task])
 
 
 class SingleFlight(Generic[K, T]):
@@ -332,15 +321,18 @@ class SingleFlight(Generic[K, T]):
         running_loop()
         call = self._calls.get(key)
         if call is None or not call.is_pending:
-            call = self._calls[key] = _SharedCall(
-                function(), partial(self._remove, key)
-            )
+            call = self._calls[key] = _SharedCall(function())
+            # Called also if the task is cancelled before its first step, which runs
+            # none of its code.
+            call.task.add_done_callback(partial(self._remove, key, call))
         return await call.result()
 
-    def _remove(self, key: K, call: _SharedCall[T]) -> None:
+    def _remove(self, key: K, call: _SharedCall[T], task: "asyncio.Task[T]") -> None:
         # A failure is dropped too: the next caller makes a new call.
         if self._calls.get(key) is call:
             del self._calls[key]
+        if not task.cancelled():
+            task.exception()  # else the loop would log it as never retrieved
 
 
 @asynccontextmanager
@@ -381,14 +373,12 @@ class _Resumable(Generic[T]):
                 self.pending.append(
                     loop.create_task(self._take_next(), context=self._context)
                 )
-            await asyncio.wait(
-                self.pending
-            )  # unlike awaiting the task, this does not pass a cancellation on
+            # Unlike awaiting the task, this does not pass a cancellation on.
+            await asyncio.wait(self.pending)
             return self.pending.pop().result()
 
-    async def _take_next(
-        self,
-    ) -> T:  # a task needs a coroutine, and anext() gives only an awaitable
+    # A task needs a coroutine, and anext() returns only an awaitable.
+    async def _take_next(self) -> T:
         return await anext(self._generator)
 
 

@@ -40,11 +40,11 @@ def csv_text(rows: Iterable[Sequence[Any]], *, raw: bool = False) -> str:
     # Lines end with "\r\n" on every system.
     writer = csv.writer(lines)
     for row in rows:
-        writer.writerow([_written(cell, raw) for cell in row])
+        writer.writerow([_write_cell(cell, raw) for cell in row])
     return lines.getvalue()
 
 
-def _written(cell: Any, raw: bool) -> Any:
+def _write_cell(cell: Any, raw: bool) -> Any:
     if isinstance(cell, str):
         return cell if raw else csv_cell(cell)
     if isinstance(cell, float) and cell.is_integer():

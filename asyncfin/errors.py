@@ -58,14 +58,11 @@ from typing import (
     Required,
     TypeAlias,
     TypedDict,
-    TypeVar,
     Unpack,
 )
 from unicodedata import category
 
 from asyncfin.clock import later, utc_text
-
-V = TypeVar("V")
 
 # What an error concerns, and so what else fails too.
 Concern: TypeAlias = Literal["question", "entity", "account", "service", "local"]

@@ -310,8 +310,8 @@ class Counts:
     waits: float = 0.0
     received: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*map(add, _figures(self), _figures(other)))
+    def __add__(self, counts: Counts) -> Counts:
+        return Counts(*map(add, _figures(self), _figures(counts)))
 
 
 _figures = attrgetter("requests", "retries", "refused", "waits", "received")

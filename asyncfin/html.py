@@ -70,9 +70,10 @@ def _write_cells(texts: Sequence[str], names: int, element: str) -> str:
     notebooks align them.
     """
     # A label of the service can have a megabyte.
-    shown = [_text(shorten(text, _LONGEST)) for text in texts]
-    left = [f"{_NAME}{text}</th>" for text in shown[:names]]
-    return "".join(left + [f"<{element}>{text}</{element}>" for text in shown[names:]])
+    cells = [_text(shorten(text, _LONGEST)) for text in texts]
+    name_cells = [f"{_NAME}{cell}</th>" for cell in cells[:names]]
+    figures = [f"<{element}>{cell}</{element}>" for cell in cells[names:]]
+    return "".join(name_cells + figures)
 
 
 def _text(text: str) -> str:

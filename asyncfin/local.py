@@ -57,12 +57,14 @@ def make_private_folder(folder: Path) -> None:
     _check_private(os.lstat(folder), stat.S_ISDIR, "a folder", 0o077)
 
 
-def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) -> int:
+def open_private(
+    path: str | Path, *, mode_bits: int = 0o077, create: bool = True
+) -> int:
     """Open a file for reading and writing, and return its descriptor; it is created
     with mode 0600.
 
     NotPrivateError: it is not a regular file, belongs to another user, or has one of
-    the mode bits `closed`.
+    the `mode_bits`.
     """
     # No symlinks, which could lead anywhere, and no wait for the other end of a pipe.
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -75,10 +77,10 @@ def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) 
             ) from None
         if error.errno == EACCES:  # such as a file of another user
             with suppress(FileNotFoundError):
-                _check_private(os.lstat(path), stat.S_ISREG, "a file", closed)
+                _check_private(os.lstat(path), stat.S_ISREG, "a file", mode_bits)
         raise
     try:
-        _check_private(os.fstat(descriptor), stat.S_ISREG, "a file", closed)
+        _check_private(os.fstat(descriptor), stat.S_ISREG, "a file", mode_bits)
     except NotPrivateError:
         os.close(descriptor)
         raise
@@ -86,14 +88,14 @@ def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) 
 
 
 def _check_private(
-    status: os.stat_result, is_kind: Callable[[int], bool], kind: str, closed: int
+    status: os.stat_result, is_kind: Callable[[int], bool], kind: str, mode_bits: int
 ) -> None:
     if not is_kind(status.st_mode):
         raise NotPrivateError(f"must be {kind}, not {_name_kind(status)}")
     if status.st_uid != os.geteuid():
         raise NotPrivateError(f"must be this user's, not that of user {status.st_uid}")
-    if status.st_mode & closed:
-        rights = "go=" if closed == 0o077 else "go-w"
+    if status.st_mode & mode_bits:
+        rights = "go=" if mode_bits == 0o077 else "go-w"
         mode = stat.S_IMODE(status.st_mode)
         raise NotPrivateError(
             f"must be closed to other users (chmod {rights} on it), not of mode "
@@ -157,10 +159,10 @@ def write_whole(file: Path, part: Path, fill: Fill) -> None:
     previous file.
     """
     try:
-        with naming(part), part.open("wb") as unfinished:
-            fill(unfinished)
-            unfinished.flush()
-            os.fsync(unfinished.fileno())
+        with naming(part), part.open("wb") as target:
+            fill(target)
+            target.flush()
+            os.fsync(target.fileno())
         with naming(file):
             part.replace(file)
         flush_names(file.parent)

@@ -95,8 +95,8 @@ class RedisClients:
         """Close the client of the running loop, unless it is the caller's; `get` makes
         another one.
         """
-        if opened := self._clients.get(asyncio.get_running_loop()):
-            await opened[1].aclose()
+        if client := self._clients.get(asyncio.get_running_loop()):
+            await client[1].aclose()
 
     def _make(self) -> Redis:
         if self._given is not None:

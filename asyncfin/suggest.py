@@ -21,7 +21,7 @@ _ALIKE = 0.75
 SAME = 0.9
 
 
-def alike(name: str, names: Iterable[str], most: int, share: float) -> list[str]:
+def alike(name: str, names: Iterable[str], limit: int, share: float) -> list[str]:
     """Return at most so many of the names with such a share of common letters, the best
     first.
 
@@ -38,35 +38,31 @@ def alike(name: str, names: Iterable[str], most: int, share: float) -> list[str]
             candidates,
             key=lambda candidate: sum(group in candidate for group in groups),
         )
-    return get_close_matches(name, candidates, n=most, cutoff=share)
+    return get_close_matches(name, candidates, n=limit, cutoff=share)
 
 
 def suggest(name: str, names: Iterable[str]) -> list[str]:
     """Return at most three of the names, the best first, in whatever case they are
     written.
     """
-    folded_name = name.casefold().strip()
-    if not folded_name or len(folded_name) > LONGEST:
+    text = name.casefold().strip()
+    if not text or len(text) > LONGEST:
         return []
     by_folded = {original.casefold(): original for original in names}
     # By the kind of the match: the same, the same last part, spelt alike, and those
     # that contain it, of which a short name is the more general one.
-    close = [folded_name] if folded_name in by_folded else []
+    close = [text] if text in by_folded else []
     # Only the last part of a qualified name counts: "Revenue" means "us-gaap:Revenues".
     by_last: dict[str, list[str]] = {}
-    for folded in by_folded:
-        by_last.setdefault(_cut_prefix(folded), []).append(folded)
-    for last in alike(folded_name, by_last, 3, SAME):
-        close += by_last[last]
-    close += alike(folded_name, by_folded, 3, _ALIKE)
-    if len(folded_name) > 2:
-        longer = (folded for folded in by_folded if folded_name in folded)
-        close += sorted(longer, key=len)
-    return [by_folded[folded] for folded in dict.fromkeys(close)][:3]
-
-
-def _cut_prefix(name: str) -> str:
-    return name.replace("/", ":").rpartition(":")[2]
+    for candidate in by_folded:
+        last_part = candidate.replace("/", ":").rpartition(":")[2]
+        by_last.setdefault(last_part, []).append(candidate)
+    for last_part in alike(text, by_last, 3, SAME):
+        close += by_last[last_part]
+    close += alike(text, by_folded, 3, _ALIKE)
+    if len(text) > 2:
+        close += sorted(filter(lambda candidate: text in candidate, by_folded), key=len)
+    return [by_folded[candidate] for candidate in dict.fromkeys(close)][:3]
 
 
 def quoted(

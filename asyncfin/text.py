@@ -42,9 +42,9 @@ def figure_tables(
             are wrapped within half of it.
     """
     columns = _columns(heads, rows)
-    left, widths, figures, room = _layout(columns, names, width, clip)
+    name_columns, widths, figures, room = _layout(columns, names, width, clip)
     for run in _runs(figures, room):
-        yield _lines(left, widths, run, _fold_or_clip if clip else fold)
+        yield _lines(name_columns, widths, run, _fold_or_clip if clip else fold)
 
 
 def count_fitting(
@@ -69,10 +69,10 @@ def _layout(
     """Return the columns of names and their widths, those of figures, and the room for
     these.
     """
-    left, figures = columns[:names], columns[names:]
+    name_columns, figures = columns[:names], columns[names:]
     # 1. The names get a share of the width, 2. the figures take what they need of the
     #    rest, and 3. the names get what is left over. Names can be cut; figures can't.
-    widest = [_widest(column) for column in left]
+    widest = [_widest(column) for column in name_columns]
     share = width // (3 if clip else 2) + len(_COLUMN_GAP) * (names - 1)
     widths = _shrink(widest, share)
     room = max(1, width - sum(widths) - len(_COLUMN_GAP) * names)
@@ -81,7 +81,7 @@ def _layout(
     used = sum(map(_widest, figures)) + len(_COLUMN_GAP) * (len(figures) - 1)
     if used < room:
         widths = _shrink(widest, share + room - used)
-    return left, widths, figures, room
+    return name_columns, widths, figures, room
 
 
 def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -112,7 +112,7 @@ def _lines(
     fit: Callable[[str, int], list[str]],
 ) -> list[str]:
     """Lay out names, which may take more than one line, and figures on their first."""
-    padded = [
+    figure_columns = [
         [pad(text, _widest(column), right=True) for text in column]
         for column in figures
     ]
@@ -122,7 +122,7 @@ def _lines(
         for number, part in enumerate(zip_longest(*parts, fillvalue="")):
             cells = [pad(text, width) for text, width in zip(part, widths, strict=True)]
             if number == 0:
-                cells += [column[place] for column in padded]
+                cells += [column[place] for column in figure_columns]
             lines.append(_COLUMN_GAP.join(cells).rstrip())
         if place == 0:
             heads = len(lines)

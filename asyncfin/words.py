@@ -20,8 +20,8 @@ _CENTURY = 100 * 365.25 * 86_400
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number of things: ``1 request``, ``2,000 requests``; `many`: the plural,
-    if not just an s.
+    """Return a number of things: ``1 request``, ``2,000 requests``; `plural` if it is
+    not just an s.
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
@@ -33,11 +33,13 @@ def number_text(number: float) -> str:
     return f"{number:,.0f}" if number.is_integer() else f"{number:,}"
 
 
-def listed(names: Sequence[str], most: int = 20, *, between: str = ", ") -> str:
+def listed(names: Sequence[str], limit: int = 20, *, between: str = ", ") -> str:
     """Return names as a list: at most so many of them ``and 59,980 more``."""
-    more = len(names) - most
-    end = f"{' ' if between == ', ' else between}and {more:,} more" if more > 0 else ""
-    return between.join(names[:most]) + end
+    text = between.join(names[:limit])
+    if len(names) <= limit:
+        return text
+    space = " " if between == ", " else between
+    return f"{text}{space}and {len(names) - limit:,} more"
 
 
 class _Entity(Protocol):
@@ -75,13 +77,11 @@ def either(names: Sequence[str], word: str = "or") -> str:
     return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def spanned(ordered: Sequence[object]) -> str:
+def spanned(entries: Sequence[object]) -> str:
     """Return the first and the last as a span; the only one as itself; nothing for
     none.
     """
-    return " to ".join(
-        str(entry) for entry in dict.fromkeys([*ordered[:1], *ordered[-1:]])
-    )
+    return " to ".join(map(str, dict.fromkeys([*entries[:1], *entries[-1:]])))
 
 
 def lasting(seconds: float) -> str:

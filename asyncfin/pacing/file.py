@@ -103,7 +103,7 @@ class FileBucket(SharedBucket):
         now = self._clock().timestamp()
         try:
             descriptor = local.open_private(
-                self._path, closed=0o022, create=not is_look
+                self._path, mode_bits=0o022, create=not is_look
             )
         except (OSError, local.NotPrivateError) as error:
             if is_look and isinstance(error, FileNotFoundError):

@@ -7,7 +7,7 @@ import pytest
 
 from asyncfin import Annual, Client, Select, SelectionError
 from asyncfin.sandbox import Sandbox
-from tests.contract.conftest import ENTITY, query
+from tests.contract.conftest import ENTITY
 
 LOCAL = "http://127.0.0.1:1"
 
@@ -57,23 +57,6 @@ def test_a_missing_environment_variable_is_named(
         monkeypatch.delenv(each, raising=False)
     with pytest.raises(SelectionError, match=r"^ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN are not set$"):
         Client.from_env()
-
-
-WRONG_IDS = ["", ".", "..", "a\n", "a" * 513, None, 5]
-
-
-@pytest.mark.parametrize("entity_id", WRONG_IDS)
-async def test_wrong_entity_id_is_rejected(client: Client, entity_id: Any) -> None:
-    """The error shows it and says what an id looks like."""
-    message = "entity_id must be an id such as 'O-' followed by 32 characters"
-    for wrong in (client.dataset(entity_id), client.catalogue(entity_id)):
-        with pytest.raises(SelectionError, match=message) as caught:
-            await wrong
-        assert repr(entity_id)[:20] in str(caught.value)
-    with pytest.raises(SelectionError, match=message):
-        await anext(client.catalogue_pages(entity_id))
-    with pytest.raises(SelectionError, match=message):
-        await anext(client.query_pages(entity_id, query()))
 
 
 WRONG_DAYS = ["", "2024-1-1", "2024-02-30", "2024-01-01T00:00", None, 20240101, datetime(2024, 1, 1)]

@@ -124,21 +124,6 @@ async def test_rule_3_next_page_adds_cursor(client: Client, sandbox: Sandbox) ->
 
 
 @each_dialect
-@pytest.mark.parametrize(
-    "asked",
-    [
-        query(metric_ids="staff", scope_combinations=CLOUD),
-        query(metric_ids="staff"),
-        query(periods=Exact("FY1999")),
-        query(metric_ids="staff", periods=Trailing(12)),
-    ],
-)
-async def test_rule_4_empty_match_is_fine(client: Client, asked: Query) -> None:
-    """No series, or series without values."""
-    assert await numbers(client, asked) == {}
-
-
-@each_dialect
 @pytest.mark.parametrize("asked", [Exact("FY2023"), Exact(["FY2023", "FY2024"]), EVERYTHING, Trailing(12)])
 async def test_rule_4_dataset_without_periods(dialect: Dialect, asked: Any) -> None:
     """A dataset without periods has its series, and no values whatever is asked."""

@@ -27,30 +27,6 @@ async def test_row_limit_is_1_to_100(client: Client, sandbox: Sandbox, size: Any
     assert not sandbox.log
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"metric_ids": []}, "metric_ids must have 1 to 50 entries, not 0"),
-        ({"metric_ids": IDS}, "metric_ids must have 1 to 50 entries, not 51"),
-        ({"metric_ids": ["sales", "sales"]}, "metric_ids must be distinct: 'sales'"),
-        ({"scope_combinations": []}, "scope_combinations must have 1 to 50 entries, not 0"),
-        (
-            {"scope_combinations": [f"g={name}" for name in IDS]},
-            "scope_combinations must have 1 to 50 entries, not 51",
-        ),
-        (
-            {"scope_combinations": [[("g", name) for name in IDS[:21]]]},
-            "each path of scope_combinations must have at most 20 entries, not 21",
-        ),
-        ({"reporting_group_ids": IDS}, "reporting_group_ids must have 1 to 50 entries, not 51"),
-    ],
-)
-def test_wrong_query_fields_are_rejected(fields: dict[str, Any], message: str) -> None:
-    """Such a Query can't even be made, so no request is spent on it."""
-    with pytest.raises(SelectionError, match=message):
-        query(**fields)
-
-
 async def test_largest_query_is_accepted(client: Client, sandbox: Sandbox) -> None:
     """50 metrics, 50 paths of up to 20 entries, 50 groups: the service only finds the ids unknown."""
     paths = [[("g", f"{number}-{depth}") for depth in range(20)] for number in range(50)]

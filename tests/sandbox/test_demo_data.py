@@ -79,26 +79,6 @@ def test_quarters_add_up_to_year(company: int, metric: str) -> None:
     assert len(close) >= len(sums) - 2
 
 
-def test_stock_split_is_in_both_versions() -> None:
-    """Apple's 2013 earnings per share: 40.03 dollars as filed, 5.72 after the split of seven for one."""
-    publication = current(APPLE)
-    rows = {publication.periods[row[0]]: row for row in publication.values[demo_id("EPS/annual", APPLE)]}
-    _, original, restated = rows[2013, 12, 12]
-    assert restated is not None
-    assert (original["number"], original["text"]) == (40.03, "40.03")
-    assert (restated["number"], restated["report_period"]["year"]) == (5.72, 2015)
-
-
-def test_the_second_publication_only_adds() -> None:
-    """Publishing it in the demo shows new periods and series, and no original figure changed."""
-    before, after = datasets()[NVIDIA].publications
-    assert set(before.periods) < set(after.periods)
-    assert set(before.values) < set(after.values)
-    for series_id, rows in before.values.items():
-        later = {after.periods[index]: value["number"] for index, value, _ in after.values[series_id]}
-        assert {before.periods[i]: value["number"] for i, value, _ in rows}.items() <= later.items()
-
-
 def test_series_have_units_and_sources() -> None:
     """The unit ends the description; every value names a filing, two where it is a difference."""
     for company in range(3):

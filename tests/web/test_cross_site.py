@@ -129,7 +129,15 @@ ORIGINS: tuple[dict[str, str], ...] = (
     {"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"},
     {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:9"},
     {"Sec-Fetch-Site": "cross-site", "Origin": "null"},
+    {"Sec-Fetch-Site": "none", "Origin": "http://127.0.0.1"},
     {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "file://"},
+    {"Origin": "http://127.0.0.1:8766"},  # another port
+    {"Origin": "http://127.0.0.1:port"},
+    {"Origin": "http://127.0.0.1.evil.example"},
+    {"Origin": "http://user@127.0.0.1"},
+    {"HX-Request": "true"},
     {},
 )
 
@@ -144,14 +152,3 @@ async def test_foreign_form_is_rejected_unread(service: Service) -> None:
         assert await service.send("POST", target, own, FORMS["1,001 fields"]) == 400
         assert await service.send("POST", target, own, FORMS["a field of 1 MB"]) == 413
     assert (service.taken, service.sent) == (0, 0)
-
-
-FOREIGN = """
-<!doctype html><title>Another site</title>
-<link rel="prefetch" href="{url}&a=prefetch">
-<link rel="stylesheet" href="{url}&a=style">
-<img src="{url}&a=image"><iframe src="{url}&a=iframe"></iframe><object data="{url}&a=object"></object>
-<script src="{url}&a=script"></script><video src="{url}&a=video"></video>
-<iframe name="sink"></iframe>
-<form method="post" action="{path}/answer" target="sink"><input name="series" value="{row}"></form>
-"""

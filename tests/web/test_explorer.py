@@ -326,31 +326,6 @@ async def test_a_wrong_url_is_a_sentence(page: Page, query: str, said: str) -> N
     assert said in unescape(answer.text)
 
 
-FOREIGN: list[dict[str, str]] = [
-    {},
-    {"HX-Request": "true"},
-    {"Origin": "null"},
-    {"Origin": "http://evil.example"},
-    {"Origin": "http://127.0.0.1"},  # another port
-    {"Origin": "http://127.0.0.1:8766.evil.example"},
-    {"Origin": "http://127.0.0.1:port"},
-    {"Origin": "http://user@127.0.0.1:8766"},
-    {"Origin": "file://"},
-    {"Origin": "http://127.0.0.1:8766", "Sec-Fetch-Site": "cross-site"},
-    {"Origin": "http://127.0.0.1:8766", "Sec-Fetch-Site": "same-site"},
-    {"Origin": "http://127.0.0.1:8766", "Sec-Fetch-Site": "none"},
-]
-
-
-@pytest.mark.parametrize("headers", FOREIGN, ids=str)
-@pytest.mark.parametrize("fragment", ["series", "cost", "answer"])
-async def test_foreign_page_spends_no_request(page: Page, fragment: str, headers: dict[str, str]) -> None:
-    """Its requests are marked as of another site, or come from another origin or from none."""
-    answer = await page.post(fragment, series=demo_id("Revenue/annual"), headers=headers)
-    assert answer.status_code == 403
-    assert page.spent == 0
-
-
 @pytest.mark.parametrize(
     ("hosts", "headers"),
     [

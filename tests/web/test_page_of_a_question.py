@@ -14,7 +14,7 @@ from asyncfin.sandbox import Account, Sandbox, Status
 from asyncfin.web import explorer
 from tests.demo import demo_id
 from tests.web.conftest import Page
-from tests.web.test_explorer import ROW, texts, url
+from tests.web.test_explorer import ROW, texts
 
 PROFIT = "GrossProfit/annual.consolidated/company=consolidated"
 FIELDS: dict[str, Any] = {"series": [ROW, PROFIT], "rule": "annual", "last": "3"}
@@ -38,31 +38,6 @@ async def cached(service: Sandbox) -> AsyncIterator[Page]:
         page = Page(explorer(client, service.entities), client, service.entities)
         with client.observed(page.note):
             yield page
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Sec-Fetch-Dest": "image"},
-        {"Sec-Fetch-Dest": "iframe"},
-        {"Sec-Fetch-Dest": "document", "Sec-Purpose": "prefetch;prerender"},
-        {"Purpose": "prefetch"},
-    ],
-)
-async def test_foreign_page_gets_no_value(service: Sandbox, headers: dict[str, str]) -> None:
-    """It gets the form with the row texts; a visit of the same URL shows the values."""
-    async with Client(service.base_url, service.token, cache=MemoryCache(), max_age=3600) as client:
-        page = Page(explorer(client, service.entities), client, service.entities)
-        await page.post("answer", **FIELDS)
-        address = url(service.entities[:1])
-        foreign = await page.http.get(address, headers=headers)
-        assert foreign.status_code == 200
-        assert "<table" not in foreign.text
-        assert ROW in unescape(foreign.text)
-        assert 'class="tree' not in foreign.text
-        assert "request</strong>" not in foreign.text
-        for visit in ({}, {"Sec-Fetch-Dest": "document", "Sec-Fetch-Site": "cross-site"}):
-            assert "<table" in (await page.http.get(address, headers=visit)).text
 
 
 async def test_another_view_costs_nothing(cached: Page) -> None:

@@ -178,7 +178,8 @@ class Breaker:
         has_response = has_responded(error)
         if has_response:
             self._responses += 1
-            self.close(has_recovered=True)
+            if self._row is not None:
+                self.close(has_recovered=True)
         elif has_response is False and not sending.is_given_up:
             assert error is not None
             self._fail(sending, error)

@@ -123,15 +123,14 @@ def utc_timestamp(text: str) -> datetime:
     (spec 2.2).
     """
     try:
-        moment = datetime.fromisoformat(
-            text.upper()
-        )  # RFC 3339 allows t and z; a day is its midnight
+        moment = datetime.fromisoformat(text.upper())  # RFC 3339 allows t and z
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except ValueError:
-        problem = f"expected an ISO 8601 timestamp, got {text!r}"
-    except OverflowError:
-        problem = f"expected a timestamp from year 1 to 9999 in UTC, got {text!r}"
-    raise MalformedAnswerError(f"{problem} @ $.created_timestamp")
+    except (ValueError, OverflowError):
+        pass
+    raise MalformedAnswerError(
+        f"expected an ISO 8601 timestamp from year 1 to 9999, got {text!r} @ "
+        "$.created_timestamp"
+    )
 
 
 class DatasetFields(msgspec.Struct, kw_only=True):
@@ -139,9 +138,8 @@ class DatasetFields(msgspec.Struct, kw_only=True):
 
     entity_id: str
     name: str | None = None
-    dataset_id: Annotated[
-        str, msgspec.Meta(min_length=1)
-    ]  # an empty one would pin nothing
+    # An empty one would pin nothing.
+    dataset_id: Annotated[str, msgspec.Meta(min_length=1)]
     created_timestamp: str
 
     def fields(self) -> tuple[str, str, str, datetime]:
@@ -154,25 +152,16 @@ class DatasetFields(msgspec.Struct, kw_only=True):
         )
 
 
+# Characters. The spec has no bound for it; each further request of a chain repeats it.
+_MAX_CURSOR = 64 * 1024
+
+
 class PageFields(DatasetFields, kw_only=True):
     """The fields of every page."""
 
-    next_cursor: str | None = None
-
-    @property
-    def cursor(self) -> str | None:
-        """The cursor of the next page; None on the last one, also if the service sends
-        an empty one.
-        """
-        if self.next_cursor and len(self.next_cursor.encode()) > _MAX_CURSOR:
-            raise MalformedAnswerError(
-                f"the cursor has more than {_MAX_CURSOR:,} bytes @ $.next_cursor"
-            )
-        return self.next_cursor or None
+    next_cursor: Annotated[str, msgspec.Meta(max_length=_MAX_CURSOR)] | None = None
 
 
-# Bytes. The spec has no bound for it; each further request of the chain repeats it.
-_MAX_CURSOR = 64 * 1024
 _metadata_decoder = msgspec.json.Decoder(DatasetFields)
 
 
@@ -210,7 +199,7 @@ def read_catalogue_page(body: bytes) -> CataloguePage:
         response.periods,
         _read_scope_groups(bytes(response.scope_groups)),
         response.groups,
-        response.cursor,
+        response.next_cursor or None,
     )
 
 
@@ -239,16 +228,20 @@ class ErrorObject(NamedTuple):
     details: Mapping[str, Any] = MappingProxyType({})  # the other fields, unchanged
 
 
+class _ErrorResponse(msgspec.Struct):
+    error: dict[str, Any]
+
+
+_error_decoder = msgspec.json.Decoder(_ErrorResponse)
+
+
 def decode_error(body: bytes) -> ErrorObject | None:
     """Return the error object of a body; None if it has none with at least one of the
     spec's texts.
     """
     try:
-        content = decode_json(body)
+        error = decode(body, _error_decoder).error
     except MalformedAnswerError:
-        return None
-    error = content.get("error") if isinstance(content, dict) else None
-    if not isinstance(error, dict):
         return None
     texts = [error.pop(name, None) for name in ("code", "message", "request_id")]
     code, message, request_id = (

@@ -146,11 +146,8 @@ class Wait:
             self._timer = self._loop.call_later(_LONG, self._announce_long)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.end()
-        elif self._timer is not None:  # one that failed or was cancelled
-            self._timer.cancel()
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def end(self) -> None:
         """End the wait before the end of the block."""
@@ -162,13 +159,12 @@ class Wait:
         seconds = self._loop.time() - self._began_at
         if seconds < _NOTICEABLE:
             return
-        request, announce = self._request, self._announce
-        announce.counts[request.operation].waits += seconds
+        operation, announce = self._request.operation, self._announce
+        announce.counts[operation].waits += seconds
         if announce.is_heard():
             reason = self.reason if self.reason in ("retry", "outage") else "turn"
-            announce(
-                events.Waited(request.operation, request.entity_id, reason, seconds)
-            )
+            entity_id = self._request.entity_id
+            announce(events.Waited(operation, entity_id, reason, seconds))
 
     def _announce_long(self) -> None:
         now = self._loop.time()
@@ -177,15 +173,13 @@ class Wait:
         # fill a log.
         self._timer = self._loop.call_later(seconds, self._announce_long)
         reason, ends_at = self.reason, self._ends_at()
+        request, announce = self._request, self._announce
         # The end of a pause of the bucket is known, that of the wait in its queue is
         # not.
         if reason == "bucket":
-            ends_at = self._announce.bucket.stats().paused_until
+            ends_at = announce.bucket.stats().paused_until
             reason = "bucket" if ends_at is None else "pause"
-        until = (
-            None if ends_at is None else later(self._announce.clock(), ends_at - now)
-        )
-        request = self._request
-        self._announce(
+        until = None if ends_at is None else later(announce.clock(), ends_at - now)
+        announce(
             events.Waiting(request.operation, request.entity_id, reason, seconds, until)
         )

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Set
 from contextlib import aclosing
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from attrs import evolve
@@ -40,14 +40,14 @@ from asyncfin.wire.protocol import (
 from asyncfin.wire.values import (
     PlannedPage,
     QueryPage,
+    get_series_id,
     read_planned_page,
     read_query_page,
     series_path,
 )
 
-# The spec has no bounds for these. They only stop a read that would never end.
+# The spec has no bound for it. It only stops a read that would never end.
 MAX_EMPTY_PAGES = 10
-MAX_CATALOGUE_SERIES = 1_000_000
 # How many pages of a planned query are followed after all its wanted series have
 # arrived.
 FURTHER_PAGES = 2
@@ -127,14 +127,16 @@ def catalogue_pages(
 
     async def read(response: Response) -> CataloguePage:
         page = codec.read_catalogue_page(response.body)
-        series = [series for group in page.groups for series in group.series]
-        trail.follow(page, response, [entry.series_id for entry in series])
-        _check_groups(page)
-        if len(trail.series_ids) > MAX_CATALOGUE_SERIES:
-            raise MalformedAnswerError(
-                f"the catalogue has more than {MAX_CATALOGUE_SERIES:,} series @ "
-                "$.groups"
-            )
+        series_ids = []
+        for index, group in enumerate(page.groups):
+            for series in group.series:
+                series_ids.append(series.series_id)
+                if series.reporting_group_id != group.reporting_group_id:
+                    raise MalformedAnswerError(
+                        f"series {series.series_id!r} names the group "
+                        f"{series.reporting_group_id!r} @ $.groups[{index}]"
+                    )
+        trail.follow(page, response, series_ids)
         return page
 
     return _follow_cursor(send, request_for, read, prefetch=False)
@@ -149,9 +151,13 @@ def query_pages(
 
     async def read(response: Response) -> QueryPage:
         page = read_query_page(response.body, query.value_version)
-        page = evolve(page, **_describe_origin(response))
-        series_ids = [series.series_id for series in page.raw_series]
-        trail.follow(page, response, series_ids)
+        page = evolve(
+            page,
+            at=response.at,
+            request_id=response.request_id,
+            attempts=response.attempts,
+        )
+        trail.follow(page, response, list(map(get_series_id, page.raw_series)))
         _check_selection(query, page)
         return page
 
@@ -181,9 +187,14 @@ def planned_pages(
     async def read(response: Response) -> PlannedPage:
         nonlocal complete_pages
         page = await read_planned_page(response.body, wanted_ids, query.value_version)
-        origin = _describe_origin(response)
-        page = evolve(page, sent_at=response.sent_at, **origin)
-        series_ids = [head.series_id for head in page.heads]
+        page = evolve(
+            page,
+            at=response.at,
+            sent_at=response.sent_at,
+            request_id=response.request_id,
+            attempts=response.attempts,
+        )
+        series_ids = list(map(get_series_id, page.heads))
         trail.follow(page, response, series_ids)
         # A response may list fewer series than the catalogue, but none that the query
         # does not select.
@@ -199,14 +210,6 @@ def planned_pages(
         )
 
     return _follow_cursor(send, request_for, read, prefetch=prefetch)
-
-
-def _describe_origin(response: Response) -> dict[str, Any]:
-    return {
-        "at": response.at,
-        "request_id": response.request_id,
-        "attempts": response.attempts,
-    }
 
 
 async def _follow_cursor(
@@ -260,24 +263,10 @@ async def _wait_until_sent(request: asyncio.Future[Response]) -> None:
         await asyncio.sleep(0)
 
 
-def _check_groups(page: CataloguePage) -> None:
-    for index, group in enumerate(page.groups):
-        for series in group.series:
-            if series.reporting_group_id != group.reporting_group_id:
-                raise MalformedAnswerError(
-                    f"series {series.series_id!r} names the group "
-                    f"{series.reporting_group_id!r}"
-                    f" @ $.groups[{index}]"
-                )
-
-
 def _check_selection(query: Query, page: QueryPage) -> None:
     """Reject series that the query does not select (spec 4.3 rule 1)."""
-    metrics, paths, groups = (
-        set(query.metric_ids),
-        set(query.scope_combinations),
-        query.reporting_group_ids,
-    )
+    metrics, paths = {*query.metric_ids}, {*query.scope_combinations}
+    groups = query.reporting_group_ids
     for index, series in enumerate(page.raw_series):
         if (
             series.metric_id not in metrics

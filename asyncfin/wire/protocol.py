@@ -98,16 +98,16 @@ def catalogue_request(
     cursor: str | None,
 ) -> Request:
     """Return the request for one page of a catalogue (spec 4.2)."""
-    params = {
-        "expected_dataset_id": expected_dataset_id,
-        "limit": str(page_size),
-        "cursor": cursor,
-    }
+    params = [("limit", str(page_size))]
+    if expected_dataset_id is not None:
+        params.append(("expected_dataset_id", expected_dataset_id))
+    if cursor is not None:
+        params.append(("cursor", cursor))
     return Request(
         "catalogue",
         "GET",
         f"{_make_dataset_path(entity_id)}/catalogue",
-        tuple((name, value) for name, value in params.items() if value is not None),
+        tuple(params),
         entity_id=entity_id,
         has_cursor=cursor is not None,
     )
@@ -236,19 +236,20 @@ _BY_STATUS: Mapping[int, type[errors.ServiceError]] = {
 
 def failure(request: Request, response: Response) -> errors.ServiceError:
     """Return the error for a response whose status is not 2xx (spec 7)."""
-    error_object = codec.decode_error(response.body)
-    if error_object is not None:
-        error = error_object
-    elif response.status < 400:
-        error = codec.ErrorObject(message="redirects are not followed")
-    else:
-        problem = "the response has no error object"
-        error = codec.ErrorObject(message=not_from_service(problem, response.body))
+    status = response.status
+    error = codec.decode_error(response.body)
+    has_error_object = error is not None
+    if error is None:
+        message = "redirects are not followed"
+        if status >= 400:
+            problem = "the response has no error object"
+            message = not_from_service(problem, response.body)
+        error = codec.ErrorObject(message=message)
     facts: dict[str, Any] = {
-        "status": response.status,
+        "status": status,
         "code": error.code,
         "message": error.message or "",
-        "has_error_object": error_object is not None,
+        "has_error_object": has_error_object,
         "request_id": error.request_id or response.request_id,
         "details": error.details,
         "operation": request.operation,
@@ -256,13 +257,11 @@ def failure(request: Request, response: Response) -> errors.ServiceError:
         "at": response.at,
     }
     # The code first: one status can have several codes (spec 7).
-    kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(response.status)
+    kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(status)
     if kind is errors.RateLimitedError:
         return errors.RateLimitedError(retry_after=retry_after(response), **facts)
     if kind is None:
-        kind = (
-            errors.ServerFailureError if response.status >= 500 else errors.ServiceError
-        )
+        kind = errors.ServerFailureError if status >= 500 else errors.ServiceError
     rejection = kind(**facts)
     rejection.sent_at = response.sent_at
     return rejection

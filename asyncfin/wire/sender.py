@@ -347,7 +347,9 @@ class _Sending(Sending):
             ):
                 # Before the slots: however few there are, all waiting requests share a
                 # call for the token.
-                await self._wait_for_token(wait)
+                token = sender.tokens.held
+                if token is None or token.rejection is not None:
+                    await self._wait_for_token(wait)
                 wait.reason = "connection"
                 async with self._shared.slots:
                     if not breaker.allows(self):
@@ -379,8 +381,6 @@ class _Sending(Sending):
         was rejected.
         """
         tokens = self._sender.tokens
-        if tokens.held is not None and tokens.held.rejection is None:
-            return
         wait.reason = "token"
         waits = tokens.renewable and self._is_bulk
         while True:

@@ -174,40 +174,37 @@ class Transport:
         """Close all connections, and expire the scopes of this loop. A second call does
         nothing.
         """
-        state = await self._state_of_this_loop()
+        state, loop = self._open, running_loop()
+        if state is not None and state.loop is not loop:
+            await self._forget(state)
+            state = None
         self.is_closed = True
         self._open = None
         if state is not None:
             for scope in state.scopes:
-                scope.reschedule(state.loop.time())
+                scope.reschedule(loop.time())
             await state.closing.aclose()
 
     async def open(self) -> LoopState:
         """Return what is open in this loop; open it first if nothing is."""
-        state = self._open
-        if state is not None and state.loop is running_loop():
-            return state
-        await self._state_of_this_loop()
+        state, loop = self._open, running_loop()
+        if state is not None:
+            if state.loop is loop:
+                return state
+            await self._forget(state)
         if self.is_closed:
             raise RuntimeError(CLOSED)
-        loop = running_loop()
         session = self._make_session()
         closing = closed_with_loop(session.close)
         self._open = state = LoopState(loop, session, closing, set())
         await anext(closing)  # a loop closes only generators that have begun
         return state
 
-    async def _state_of_this_loop(self) -> LoopState | None:
-        """Return what is open in this loop, after closing what a loop that has ended
-        left open.
-        """
-        state = self._open
-        if state is None or state.loop is running_loop():
-            return state
+    async def _forget(self, state: LoopState) -> None:
+        """Close what a loop that has ended left open."""
         check_closed(state.loop, "client", "client")
         self._open = None
         await state.closing.aclose()
-        return None
 
     def _make_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(

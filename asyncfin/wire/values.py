@@ -114,7 +114,7 @@ def series_of(
 
 
 _page_decoder = msgspec.json.Decoder(_QueryResponse)
-_series_id = attrgetter("series_id")
+get_series_id = attrgetter("series_id")
 _page_fields = attrgetter(*PAGE_FIELDS)
 _EMPTY = {
     field.name: field.default
@@ -132,9 +132,12 @@ def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
     """
     response = decode(body, _page_decoder)
     reject_repeated("periods", response.periods)
-    reject_repeated("series", list(map(_series_id, response.series)))
+    reject_repeated("series", list(map(get_series_id, response.series)))
     page = QueryPage(
-        *response.fields(), response.periods, response.series, response.cursor
+        *response.fields(),
+        response.periods,
+        response.series,
+        response.next_cursor or None,
     )
     if value_version == _ORIGINAL and _RESTATED.encode() in body:
         _reject_restated(page)
@@ -223,7 +226,7 @@ async def read_planned_page(
     if len(body) > _INLINE_BYTES:
         await asyncio.sleep(0)
     periods = _read_periods(bytes(response.periods))
-    series_ids = list(map(_series_id, response.series))
+    series_ids = list(map(get_series_id, response.series))
     reject_repeated("series", series_ids)
     for row, series in enumerate(response.series):
         check_length(series.values, len(periods), row, series.series_id)
@@ -238,7 +241,7 @@ async def read_planned_page(
         response.series,
         PageRows(indices, numbers),
         body,
-        response.cursor,
+        response.next_cursor or None,
     )
 
 

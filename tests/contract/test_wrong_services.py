@@ -12,7 +12,6 @@ from asyncfin import (
     NotFoundError,
     PermissionDeniedError,
 )
-from asyncfin.wire import pages
 from tests.contract.conftest import (
     ENTITY,
     ONCE,
@@ -76,19 +75,6 @@ async def test_proxy_page_deletes_no_cached_data(status: int, with_error_object:
         else:
             await client.catalogue(ENTITY)
         assert len(server.requests) == 2
-
-
-async def test_a_catalogue_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalogue of more than 1,000,000 series is not read on; a smaller bound shows it in three pages."""
-    assert pages.MAX_CATALOGUE_SERIES == 1_000_000
-    monkeypatch.setattr(pages, "MAX_CATALOGUE_SERIES", 2)
-    listed = [catalogue_body(LISTED | {"series_id": f"S-{n}"}, next_cursor=str(n)) for n in range(4)]
-    async with wrong_service(*listed) as (client, server):
-        with pytest.raises(MalformedAnswerError, match="more than 2 series"):
-            _ = [page async for page in client.catalogue_pages(ENTITY)]
-        assert len(server.requests) == 3
-    async with wrong_service(*listed[:1], catalogue_body(LISTED)) as (client, _):
-        assert len([page async for page in client.catalogue_pages(ENTITY)]) == 2
 
 
 async def test_a_series_twice_on_two_pages() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 
 from attrs import evolve
 
@@ -44,15 +44,16 @@ async def read_batch(
         has_page = False
         pages = _read_pages(read, stitch, form, writer, prefetch)
         try:
-            async with aclosing(pages):
-                if rejection is not None:
-                    first_pages = await _try_range(read, stitch, pages, rejection)
-                    has_page = bool(first_pages)
-                    for block in first_pages:
-                        if block is not None:
-                            yield block
+            async with aclosing(pages), read.trial if rejection else nullcontext():
+                if rejection is not None and not read.sends_ranges:
+                    # It may be about a replaced publication.
+                    await read.check_unchanged(
+                        rejection, stitch.plan.catalogue.dataset_id
+                    )
                 async for block in pages:
                     has_page = True
+                    if rejection is not None:
+                        read.sends_ranges = True
                     if block is not None:
                         yield block
             return
@@ -66,27 +67,6 @@ async def read_batch(
             first = rejection or error
             first.add_note(_CURSOR_REJECTED if has_page else _TOO_WIDE)
             raise first from None
-
-
-async def _try_range(
-    read: Read,
-    stitch: Stitch,
-    pages: AsyncGenerator[Block | None, None],
-    rejection: ServiceError,
-) -> list[Block | None]:
-    """Return what the first page of a range has; nothing if another batch has tried
-    one.
-
-    The first trial costs a request for the metadata: the rejection may be about a
-    replaced publication.
-    """
-    async with read.trial:
-        if read.sends_ranges:
-            return []
-        await read.check_unchanged(rejection, stitch.plan.catalogue.dataset_id)
-        block = await anext(pages)
-        read.sends_ranges = True
-        return [block]
 
 
 async def _read_pages(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from attrs import define, evolve, field
 
@@ -37,7 +37,6 @@ from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded
 from asyncfin.words import listed
 
-T = TypeVar("T")
 Source: TypeAlias = str | Catalogue
 
 
@@ -72,28 +71,22 @@ async def compare(
         if isinstance(periods, Rule) and len(by_entity) > 1:
             await state.read_by_rule(periods)
         else:
-            await state.read_each(
-                reads, state.panels, lambda entity_id: read_shared(reads[entity_id])
-            )
+            await state.run(state.read_entity, reads)
         panels = {}
         for entity_id, read in reads.items():
             read.error = state.errors.get(entity_id)
-            if read.error is None and entity_id in state.panels:
+            if read.error is None:
                 panel = evolve(state.panels[entity_id], requests=read.requests)
                 panels[entity_id] = panel
                 read.add(panel)
-    missing = {
-        entity_id: names
-        for entity_id, panel in panels.items()
-        if (names := state.missing(panel))
-    }
-    common = missing_in_all(missing.get(entity_id, {}) for entity_id in panels)
+    missing = {name: state.list_missing(panel) for name, panel in panels.items()}
+    common = missing_in_all(missing.values())
     # Periods that do not exist yet are not a mistake.
     unknown = {name: names for name, names in common.items() if name != "periods"}
     comparison = Comparison(
         panels,
         {name: state.errors[name] for name in by_entity if name in state.errors},
-        missing,
+        {name: names for name, names in missing.items() if names},
         unknown,
         select,
         value_version,
@@ -134,23 +127,20 @@ class _Comparing:
     periods: Exact | None = None
     end_error: AsyncfinError | None = None
 
-    async def read_each(
-        self,
-        entity_ids: Iterable[str],
-        results: dict[str, T],
-        read: Callable[[str], Awaitable[T]],
+    async def run(
+        self, work: Callable[[str], Awaitable[None]], entity_ids: Iterable[str]
     ) -> bool:
-        """Read something of entities, as many at once as there may be requests.
+        """Do some work for entities, for as many at once as there may be requests.
 
         Return whether more can be read.
         """
         waits = self.publications.sender.lane == "bulk"
 
-        async def read_one(entity_id: str) -> None:
+        async def run_one(entity_id: str) -> None:
             try:
                 if self.end_error is not None:
                     raise self.end_error
-                results[entity_id] = await read(entity_id)
+                await work(entity_id)
             except AsyncfinError as error:
                 # Without its traceback, whose frames would keep everything that was
                 # read of the entity.
@@ -158,11 +148,15 @@ class _Comparing:
                 if self.end_error is None and ends_all(error, waits=waits):
                     self.end_error = error
 
-        jobs = [partial(read_one, entity_id) for entity_id in entity_ids]
+        jobs = [partial(run_one, entity_id) for entity_id in entity_ids]
         async with bounded(jobs, self.publications.limit) as ends:
             async for _ in ends:
                 pass
         return self.end_error is None
+
+    async def read_entity(self, entity_id: str) -> None:
+        """Read an entity at its own periods."""
+        self.panels[entity_id] = await read_shared(self.reads[entity_id])
 
     async def read_by_rule(self, rule: Rule) -> None:
         """Read the catalogues, resolve the rule over all of them, and query each entity
@@ -173,9 +167,7 @@ class _Comparing:
         """
         changed_ids = [*self.reads]
         while changed_ids:
-            may_continue = await self.read_each(
-                changed_ids, self.catalogues, self._read_catalogue
-            )
+            may_continue = await self.run(self._read_catalogue, changed_ids)
             # A failed entity may have a catalogue of an earlier round.
             catalogues = {
                 entity_id: catalogue
@@ -188,7 +180,7 @@ class _Comparing:
             repeated_ids = changed_ids if periods == self.periods else catalogues
             self.periods = periods
             entity_ids = [name for name in repeated_ids if name in catalogues]
-            if not await self.read_each(entity_ids, self.panels, self._read_panel):
+            if not await self.run(self._read_panel, entity_ids):
                 return
             changed_ids = [
                 entity_id
@@ -196,14 +188,14 @@ class _Comparing:
                 if isinstance(self.errors.get(entity_id), DatasetChangedError)
             ]
 
-    async def _read_catalogue(self, entity_id: str) -> Catalogue:
+    async def _read_catalogue(self, entity_id: str) -> None:
         read = self.reads[entity_id]
         change = self.errors.pop(entity_id, None)
         if isinstance(change, DatasetChangedError):
             await read.restart(change)
-        return await read.attempt(read.catalogue)
+        self.catalogues[entity_id] = await read.attempt(read.catalogue)
 
-    async def _read_panel(self, entity_id: str) -> Panel:
+    async def _read_panel(self, entity_id: str) -> None:
         read, catalogue = self.reads[entity_id], self.catalogues[entity_id]
         assert self.periods is not None
         question = evolve(read.question, source=catalogue, periods=self.periods)
@@ -213,9 +205,9 @@ class _Comparing:
             plan = await plan_for(read, question, publication, batches=False)
             return await read_panel(read, plan)
 
-        return await share(read, question.key, lead)
+        self.panels[entity_id] = await share(read, question.key, lead)
 
-    def missing(self, panel: Panel) -> Missing:
+    def list_missing(self, panel: Panel) -> Missing:
         """Return what an entity does not have, by field."""
         catalogue = panel.catalogue
         question = self.reads[catalogue.entity_id].question

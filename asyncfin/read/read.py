@@ -114,7 +114,6 @@ class Read:
         self._changed = NEVER
         # What its last request has confirmed.
         self._confirmed: EntityRecord | None = None
-        self._unchanged = ""  # the publication that the metadata named after a 400
         # Of the result, for observers.
         self._series = 0
         self._periods: set[Period] = set()
@@ -339,17 +338,12 @@ class Read:
 
     async def check_unchanged(self, rejection: ServiceError, dataset_id: str) -> None:
         """Find out whether a 400 was about a replaced publication: then it is a
-        DatasetChangedError.
-
-        The first one costs a request for the metadata, and the others none.
+        DatasetChangedError. One request for the metadata.
         """
-        if self._unchanged == dataset_id:
-            return
         current = await self.metadata(fresh=True)
         if not current.is_publication(dataset_id):
             self.successor = current
             raise _make_change(rejection, "the publication was replaced") from rejection
-        self._unchanged = dataset_id
 
     # Which publication is the current one.
 

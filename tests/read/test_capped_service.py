@@ -14,8 +14,10 @@ from asyncfin import (
     Trailing,
     ValidationFailedError,
 )
+from asyncfin.events import RequestStarted
 from asyncfin.model.selection import PeriodSelection
-from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.table.panel import Panel
 from tests.generate import generate
 from tests.services.altering import Got, capped
@@ -90,6 +92,27 @@ async def test_batches_wait_for_trial() -> None:
     first, *others = sorted(got.began for got in received if got.months)
     assert others
     assert min(others) >= first + 1.0
+
+
+async def test_publication_replaced_after_the_trial() -> None:
+    """A later 400 is checked again: the metadata at the trial show nothing of it."""
+    both = generate(17, series=600, publications=2, periods=60)
+    old, new = (DatasetFile(both.entity_id, both.name, (version,)) for version in both.publications)
+    async with (
+        Sandbox(old) as sandbox,
+        capped(sandbox, exact=3) as (base_url, received),
+        Client(base_url, sandbox.token, max_in_flight=1) as client,
+    ):
+
+        def replace(event: object) -> None:
+            if isinstance(event, RequestStarted) and modes(received) == ["exact 400", "fiscal_range 200"]:
+                sandbox.publish(new)
+                sandbox.inject(Status(status=400, code="validation_failed", operation="query", nth=1))
+
+        with client.observed(replace):
+            panel = await client.query(both.entity_id, Select(), Annual())
+    assert panel.dataset.dataset_id == new.publications[0].dataset_id
+    assert len(panel) == 600
 
 
 async def test_rejected_range_raises_first_error() -> None:

@@ -65,6 +65,11 @@ class _Line:
     points: Sequence[tuple[Period, float]]
 
     @property
+    def key(self) -> tuple[Row, int]:
+        """What a line of a chart is told by."""
+        return self.row, self.duration
+
+    @property
     def scale(self) -> tuple[str, int]:
         """What lines of one pair of axes have in common."""
         return self.row.series.number_format, self.row.percent
@@ -112,9 +117,9 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     lines: list[_Line] = []
     empty_rows: list[Row] = []
     for row in rows_of(grids):
-        row_lines = _read_lines(row)
-        lines += row_lines
-        if not row_lines:
+        if row_lines := _read_lines(row):
+            lines += row_lines
+        else:
             empty_rows.append(row)
     charts: dict[tuple[str, int], list[_Line]] = {}
     for line in [*earlier, *lines]:
@@ -131,17 +136,17 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
             layout="constrained",
         )
         all_axes = list(stack[:, 0])
+    keys = [[line.key for line in chart] for chart in charts.values()]
     entity_ids = [line.row.entity_id for line in earlier]
     entity_ids += [grid.catalogue.entity_id for grid in grids]
-    keys = [[(line.row, line.duration) for line in chart] for chart in charts.values()]
     colours = Row.colours(keys, entity_ids)
     companies = grids if len(grids) > 1 else ()
     names = name_rows(empty_rows, group_names=True, entities=companies)
-    missing = [join_texts(texts) for texts in names.texts.values()]
+    missing = list(map(join_texts, names.texts.values()))
     missing += [grid.catalogue.name for grid in grids if not grid.series]
     for axes, chart in zip(all_axes, charts.values(), strict=True):
         for line in chart[len(earlier) :]:
-            number = colours[line.row, line.duration]
+            number = colours[line.key]
             (artist,) = axes.plot(
                 *line.coordinates(),
                 color=f"C{number % _COLOURS}",
@@ -215,11 +220,10 @@ def _describe(ax: "Axes", missing: Sequence[str]) -> None:
     ax.set_title(_wrap(title), loc="left")
     # The descriptions state the units.
     descriptions = dict.fromkeys(row.series.description.strip() for row in rows)
-    units = [
-        _wrap(shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH)
-        for text in [*descriptions][:_MOST_LABELS]
-    ]
-    ax.set_ylabel("\n".join(units), fontsize="small")
+    units = ""
+    for text in list(descriptions)[:_MOST_LABELS]:
+        units += _wrap(shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH) + "\n"
+    ax.set_ylabel(units.rstrip("\n"), fontsize="small")
     handles: list[Any] = list(lines)
     if missing:
         line = library("matplotlib.lines", "plot").Line2D
@@ -240,8 +244,11 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
     """Put the ticks at fiscal ends, with period labels; over years only at the ends of
     years.
     """
-    durations = {line.duration for line in lines}
-    ends = sorted({period.fiscal_end for line in lines for period, _ in line.points})
+    durations, all_ends = set[int](), set[int]()
+    for line in lines:
+        durations.add(line.duration)
+        all_ends.update(period.fiscal_end for period, _ in line.points)
+    ends = sorted(all_ends)
     # Ticks at every period would be uneven where quarters are missing, and be too many
     # over years.
     if len(durations) > 1 or ends[-1] - ends[0] >= _SHORT_SPAN:

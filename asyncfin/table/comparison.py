@@ -101,7 +101,7 @@ class Comparison(Forms):
     @property
     def periods(self) -> tuple[Period, ...]:
         """The periods of all panels, oldest first."""
-        return Periods(sorted({period for panel in self for period in panel.periods}))
+        return Periods(sorted(set().union(*(panel.periods for panel in self))))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """JSON documents in the service's terms: its field names, UTC as Z, null for a gap."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from asyncfin import checks
+from asyncfin.clock import utc_text
 from asyncfin.model.series import PAGE_FIELDS
 from asyncfin.model.value import Value
 from asyncfin.table.grid import Grid
@@ -15,10 +15,8 @@ _values = ArraysDecoder(Value)
 _check_indent = checks.whole_number(1).optional()
 
 
-def panel_json(
-    grid: Grid, head_fields: Mapping[str, Any], tail_fields: Mapping[str, Any]
-) -> str:
-    """Write a document with the series of a panel between other fields.
+def panel_json(grid: Grid, requests: int) -> str:
+    """Write the document of `Panel.to_json`.
 
     Raises:
         MalformedAnswerError: a value breaks the spec.
@@ -34,9 +32,22 @@ def panel_json(
         array = values.get(head.series_id, nothing)
         series.append(f'{fields[:-1]},"values":{array}}}')
     series_text = ",".join(series)
-    return (
-        f'{encode(head_fields)[:-1]},"series":[{series_text}],{encode(tail_fields)[1:]}'
-    )
+    dataset = grid.catalogue
+    first_fields = {
+        "entity_id": dataset.entity_id,
+        "name": dataset.name,
+        "dataset_id": dataset.dataset_id,
+        "created_timestamp": utc_text(dataset.created_timestamp),
+        "value_version": grid.value_version,
+        "periods": grid.periods,
+    }
+    last_fields = {
+        "unlisted": grid.unlisted_ids,
+        "anchor": grid.anchor,
+        "requests": requests,
+    }
+    start, end = encode(first_fields)[:-1], encode(last_fields)[1:]
+    return f'{start},"series":[{series_text}],{end}'
 
 
 def _encode_values(grid: Grid) -> dict[str, str]:

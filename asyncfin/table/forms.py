@@ -49,9 +49,7 @@ class Forms(ABC):
         """The rows of the wide layouts, oldest first: `periods`, and the gaps without
         runs of more than 40.
         """
-        return tuple(
-            sorted({period for grid in self._grids for period in grid.rows_of_wide})
-        )
+        return tuple(sorted(set().union(*(grid.rows_of_wide for grid in self._grids))))
 
     def to_arrow(
         self,

@@ -1,6 +1,6 @@
 """Gaps: the quarters and the years that are missing between the first and the last."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from itertools import groupby, pairwise
 
 from asyncfin.model.period import Period
@@ -39,19 +39,23 @@ def gap_runs(
 
     panel_periods = set(periods)
     runs = []
-    for duration in DURATIONS:
-        same_duration = [
-            period
-            for period in periods
-            if period.duration_months == duration and period in catalogue_periods
-        ]
-        for earlier, later in pairwise(same_duration):
-            ends = range(earlier.fiscal_end + duration, later.fiscal_end, duration)
-            between = (Period.ending(end, duration) for end in ends)
-            for is_gap, run in groupby(between, is_missing):
-                if is_gap:
-                    runs.append(tuple(run))
+    listed_periods = [period for period in periods if period in catalogue_periods]
+    for earlier, later in _pair_periods(listed_periods):
+        duration = earlier.duration_months
+        ends = range(earlier.fiscal_end + duration, later.fiscal_end, duration)
+        between = (Period.ending(end, duration) for end in ends)
+        for is_gap, run in groupby(between, is_missing):
+            if is_gap:
+                runs.append(tuple(run))
     return tuple(runs)
+
+
+def _pair_periods(periods: Sequence[Period]) -> Iterator[tuple[Period, Period]]:
+    """Yield each quarter and each year with the next one."""
+    for duration in DURATIONS:
+        yield from pairwise(
+            period for period in periods if period.duration_months == duration
+        )
 
 
 def describe_uneven(periods: Sequence[Period]) -> str:
@@ -59,15 +63,9 @@ def describe_uneven(periods: Sequence[Period]) -> str:
     their length; "" if all do. Four rows are then no year.
     """
     spans = []
-    for duration in DURATIONS:
-        same_duration = [
-            period for period in periods if period.duration_months == duration
-        ]
-        spans += [
-            spanned([earlier, later])
-            for earlier, later in pairwise(same_duration)
-            if (later.fiscal_end - earlier.fiscal_end) % duration
-        ]
+    for earlier, later in _pair_periods(periods):
+        if (later.fiscal_end - earlier.fiscal_end) % earlier.duration_months:
+            spans.append(spanned([earlier, later]))
     return f"uneven distances: {list_names(spans, _MOST_RUNS)}" if spans else ""
 
 

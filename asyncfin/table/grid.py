@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -126,7 +127,7 @@ class Grid:
     @property
     def gaps(self) -> tuple[Period, ...]:
         """The missing periods, oldest first."""
-        return tuple(sorted(period for run in self.gap_runs for period in run))
+        return tuple(sorted(chain.from_iterable(self.gap_runs)))
 
     @cached_property
     def rows_of_wide(self) -> tuple[Period, ...]:

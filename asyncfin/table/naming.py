@@ -51,8 +51,11 @@ class SeriesNames:
         if not all(row.series.is_consolidated for row in self.texts):
             texts.append(self.shared_texts.get("scopes", ""))
         texts = [shorten(text, _LONGEST) for text in texts]
-        units = dict.fromkeys(row.unit for row in self.texts if row.unit)
-        return join_texts([*texts, *(f"in {unit}" for unit in units)])
+        for row in self.texts:
+            if row.unit:  # all divided rows have the same
+                texts.append(f"in {row.unit}")
+                break
+        return join_texts(texts)
 
     def name(self, row: Row) -> list[str]:
         """Return the texts of a row. The last shows whether it is divided."""
@@ -82,19 +85,20 @@ def name_rows(
     """
     grids = [*entities, *(row.grid for row in rows)]
     names = entity_names(grid.catalogue for grid in grids)
-    groups = [row.series.reporting_group_id for row in rows]
-    if group_names:
-        groups = [
-            row.grid.catalogue.by_group[group_id].name
-            for row, group_id in zip(rows, groups, strict=True)
-        ]
-    columns: dict[str, list[str]] = {
-        "entity": [names[row.entity_id] for row in rows],
-        "values": [row.grid.value_version for row in rows],
-        "series": [row.label for row in rows],
-        "scopes": [row.grid.path_names(row.series) for row in rows],
-        "group": groups,
-    }
+    columns: dict[str, list[str]] = {}
+    for row in rows:
+        group = row.series.reporting_group_id
+        if group_names:
+            group = row.grid.catalogue.by_group[group].name
+        texts_by_head = {
+            "entity": names[row.entity_id],
+            "values": row.grid.value_version,
+            "series": row.label,
+            "scopes": row.grid.path_names(row.series),
+            "group": group,
+        }
+        for head, text in texts_by_head.items():
+            columns.setdefault(head, []).append(text)
     shared_texts, differing_columns = {}, {}
     for head, column in columns.items():
         if len({*column}) == 1 and not (entities and head == "entity"):
@@ -102,7 +106,7 @@ def name_rows(
         else:
             differing_columns[head] = column
     # A single series needs a name in its row too.
-    columns = differing_columns or {"series": columns["series"]}
+    columns = differing_columns or {"series": [row.label for row in rows]}
     for head, get_id in _IDS.items():
         texts = [*zip(*columns.values(), strict=True)]
         counts = Counter(texts)

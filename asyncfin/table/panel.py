@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 from attrs import evolve, field, frozen
 
 from asyncfin import checks
-from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, SelectionError, shorten
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import Period, period_hint, read_label
@@ -472,20 +471,7 @@ class Panel(Forms):
             ArgumentError: `indent` is not a whole number from 1.
             MalformedAnswerError: a value breaks the spec.
         """
-        head_fields = {
-            "entity_id": self.dataset.entity_id,
-            "name": self.dataset.name,
-            "dataset_id": self.dataset.dataset_id,
-            "created_timestamp": utc_text(self.dataset.created_timestamp),
-            "value_version": self.value_version,
-            "periods": self._grid.periods,
-        }
-        tail_fields = {
-            "unlisted": self.unlisted,
-            "anchor": self.anchor,
-            "requests": self.requests,
-        }
-        text = document.panel_json(self._grid, head_fields, tail_fields)
+        text = document.panel_json(self._grid, self.requests)
         return document.indented(text, indent)
 
     def _write_lines_below(self) -> Sequence[str]:

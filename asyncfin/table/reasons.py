@@ -17,16 +17,12 @@ def explain_cell(
     grid: Grid, all_series: Sequence[CatalogueSeries], period: Period
 ) -> str | None:
     """Explain why none of some series has a value at a period, as `Panel.why` does."""
-    observed_periods = sorted(
-        {
-            candidate
-            for series in all_series
-            for candidate in grid.observed(series.series_id)
-        }
-    )
+    observed_periods: set[Period] = set()
+    for series in all_series:
+        observed_periods.update(grid.observed(series.series_id))
     if period in observed_periods:
         return None
-    return next(_list_reasons(grid, all_series, period, observed_periods))
+    return next(_list_reasons(grid, all_series, period, sorted(observed_periods)))
 
 
 def _list_reasons(
@@ -48,30 +44,26 @@ def _list_reasons(
     if not grid.covers(period):
         yield f"not requested: the question does not include {period}"
     months = period.duration_months
-    of_duration = [
-        candidate
-        for candidate in observed_periods
-        if candidate.duration_months == months
-    ]
+    durations: dict[int, list[Period]] = {}
+    for candidate in observed_periods:
+        durations.setdefault(candidate.duration_months, []).append(candidate)
+    of_duration = durations.get(months, [])
     # In these the series may have values, so nothing is claimed about them.
     unknown = [
         candidate
         for candidate in catalogue_periods
         if candidate.duration_months == months and not grid.covers(candidate)
     ]
-    if observed_periods and not of_duration:
-        durations = sorted(
-            {candidate.duration_months for candidate in observed_periods}
-        )
-        *shorter, longest = durations
+    if durations and not of_duration:
+        *shorter, longest = sorted(durations)
         names = either([*map(str, shorter), counted(longest, "month")], "and")
         limit = ", as far as the question includes them" if unknown else ""
         yield f"values for other durations only: {names}{limit}"
     if of_duration:
         first, last = of_duration[0], of_duration[-1]
-        if period < first and not any(candidate < first for candidate in unknown):
+        if period < first and first <= min(unknown, default=first):
             yield f"before the first value of the series: {first}"
-        if period > last and not any(candidate > last for candidate in unknown):
+        if period > last and last >= max(unknown, default=last):
             yield f"after the last value of the series: {last}"
     if period not in grid.populated:
         yield f"no value in any series of the panel in {period}"

@@ -178,7 +178,7 @@ def _group_periods(grids: Sequence[Grid]) -> list[list[Period]]:
     years, nine months, then all others.
     """
     by_duration: dict[int, list[Period]] = {}
-    for period in sorted({period for grid in grids for period in grid.periods}):
+    for period in sorted(set().union(*(grid.periods for grid in grids))):
         by_duration.setdefault(period.duration_months, []).append(period)
     usual = [duration for duration in _DURATIONS if duration in by_duration]
     durations = dict.fromkeys([*usual, *sorted(by_duration)])

@@ -121,7 +121,7 @@ def _find_periods(grids: Sequence[Grid]) -> list[Period]:
         SelectionError: one of them was not requested for a panel whose catalogue has
             it. A null would not mean that no value exists.
     """
-    periods = sorted({period for grid in grids for period in grid.rows_of_wide})
+    periods = sorted(set().union(*(grid.rows_of_wide for grid in grids)))
     names = entity_names(grid.catalogue for grid in grids)
     for grid in grids if len(grids) > 1 else ():
         if missing := [period for period in periods if not grid.covers(period)]:

@@ -126,9 +126,3 @@ async def test_stored_forms_are_unchanged(tmp_path: Path) -> None:
     """Otherwise a form has changed: before the release, write it again with `python -m tests.kept`."""
     await write(tmp_path)
     assert json.loads(json.dumps(noted(tmp_path))) == noted_of(KEPT / THIS)
-
-
-def test_the_files_are_small() -> None:
-    """They are part of the repository for good."""
-    for version in VERSIONS:
-        assert sum(each.stat().st_size for each in (KEPT / version).rglob("*") if each.is_file()) <= 300_000

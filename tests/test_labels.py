@@ -74,18 +74,3 @@ def test_no_label_of_text_is_date(panel: Panel) -> None:
     refuse_dates(str(panel) + panel._repr_html_(), "FY2020", "FY2020-Q1")
     refuse_dates(str(panel.one()) + repr(panel.one().values) + str(panel.gaps))
     refuse_dates(str(panel.catalogue) + panel.catalogue._repr_html_(), "FY2022")
-
-
-def test_labels_without_fy_are_read(panel: Panel) -> None:
-    """A period with its FY is the same; nothing warns."""
-    (series,) = panel
-    for short in ("2020-Q1", "2020-H2", "2020-9M", "2020-11-05M"):
-        label = f"FY{short}"
-        assert short in panel.periods
-        assert panel.periods.index(short) == panel.periods.index(label)
-        assert series[short] is series[label]
-        assert panel.covers(short)
-        assert panel.during(short).periods == panel.during(label).periods
-        assert panel.why(series.series_id, short) is None
-    assert FiscalRange("2020-Q2", "2020-Q2") == FiscalRange("FY2020-Q2", "FY2020-Q2")
-    assert "2020" not in panel.periods

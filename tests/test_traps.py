@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import Mapping
-from datetime import date
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from asyncfin import (
     Client,
     Comparison,
     Period,
-    Quarterly,
     Select,
     concat,
 )
@@ -103,35 +101,3 @@ def test_four_quarters_are_a_year(numbers: list[dict[Period, float]]) -> None:
             assert is_near(total, year_of and sum(year_of))
             wanted = found[at] / found[before] - 1 if at in found and before in found else None
             assert is_near(growth[(year, month, months)], wanted)
-
-
-CALENDAR = {"Zeta": (9, "end"), "Alpha": (1, "end"), "Mid": (1, "start")}
-# The days on which the first two quarters of fiscal 2025 end, from the calendars above.
-ENDS = {
-    ("Zeta", "FY2025-Q1"): date(2024, 12, 31),
-    ("Zeta", "FY2025-Q2"): date(2025, 3, 31),
-    ("Alpha", "FY2025-Q1"): date(2024, 4, 30),
-    ("Alpha", "FY2025-Q2"): date(2024, 7, 31),
-    ("Mid", "FY2025-Q1"): date(2025, 4, 30),
-    ("Mid", "FY2025-Q2"): date(2025, 7, 31),
-}
-
-
-async def test_join_with_prices_by_end_date() -> None:
-    """Each price is the number of its day, so that the joined one says when it is of."""
-    figures = {name: {"FY2025-Q1": 1.0, "FY2025-Q2": 2.0} for name in NAMES}
-    result = await compared(*companies(EPS=figures), select=Select("EPS"), periods=Quarterly())
-    frame = concat(result, columns=["entity_name", "period_label", "number"]).to_pandas()
-    frame = frame.astype({"entity_name": "str"})
-    frame["day"] = pandas.to_datetime(
-        [Period.parse(row.period_label).end_date(*CALENDAR[row.entity_name]) for row in frame.itertuples()]
-    ).as_unit("ns")
-    days = pandas.date_range("2024-01-01", "2025-12-31", unit="ns")
-    prices = pandas.concat(
-        pandas.DataFrame({"day": days, "entity_name": name, "price": days.day_of_year}) for name in NAMES
-    ).sort_values("day")
-    joined = pandas.merge_asof(frame.sort_values("day"), prices, on="day", by="entity_name")
-    assert {(row.entity_name, row.period_label): row.price for row in joined.itertuples()} == {
-        key: day.timetuple().tm_yday for key, day in ENDS.items()
-    }
-    assert {(row.entity_name, row.period_label): row.day.date() for row in joined.itertuples()} == ENDS

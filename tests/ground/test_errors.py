@@ -81,16 +81,6 @@ def example(kind: type[AsyncfinError]) -> AsyncfinError:
     return kind("a text")
 
 
-def public_kinds() -> set[type[AsyncfinError]]:
-    found = (each for each in vars(errors).values() if isinstance(each, type))
-    return {each for each in found if issubclass(each, AsyncfinError) and not each.__name__.startswith("_")}
-
-
-def test_tree_holds_exactly_named_errors() -> None:
-    """No error is missing here, so the tests over the whole tree are over the whole tree."""
-    assert public_kinds() == set(TREE)
-
-
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
 @pytest.mark.parametrize("kind", TREE)
 def test_an_error_survives_pickling_and_copying(kind: type[AsyncfinError], again) -> None:

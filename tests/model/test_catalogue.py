@@ -16,7 +16,6 @@ from asyncfin.model.judge import judge
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
-from asyncfin.model.selection import Annual, Exact, FiscalRange, PeriodSelection, Quarterly
 from asyncfin.model.series import CatalogueSeries
 
 AT = datetime(2024, 5, 1, 6, 30, tzinfo=UTC)
@@ -78,19 +77,9 @@ EXAMPLE = catalogue(REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN)
     ("select", "meant"),
     [
         (Select(), [REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN]),
-        (Select("Revenue"), [REVENUE, REVENUE_CLOUD, REVENUE_BOTH]),
-        (Select(["Cash", "GrossMargin"]), [CASH, MARGIN]),
-        (Select(scope_combinations=TOTAL), [REVENUE, CASH, MARGIN]),
-        (
-            Select(scope_combinations=["segment=cloud", "segment=cloud|region=emea"]),
-            [REVENUE_CLOUD, REVENUE_BOTH],
-        ),
-        (Select(reporting_group_ids="annual"), [CASH, MARGIN]),
         (Select(scope_group_ids="segment"), [REVENUE_CLOUD]),
         (Select(scope_group_ids=["region", "segment"]), [REVENUE_BOTH]),
-        (Select(basis="segment"), [REVENUE_CLOUD, REVENUE_BOTH]),
         (Select(cadence="annual"), [CASH, MARGIN]),
-        (Select(period_meaning=["point"]), [CASH]),
         (Select(label="gross MARGIN"), [MARGIN]),
         (Select(label="label of"), [REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH]),
         (Select(where=lambda each: each.series_id in ("s3", "s4")), [REVENUE_BOTH, CASH]),
@@ -176,37 +165,6 @@ def test_unknown_ids_are_refused(select: Select, message: str) -> None:
     with pytest.raises(SelectionError, match=message) as caught:
         EXAMPLE.select(select)
     assert "Example (O-a1" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("select", "message"),
-    [
-        (
-            Select("Revenue", cadence="annual"),
-            "^metric 'Revenue' and cadence 'annual': no series of Example .* matches$",
-        ),
-        (Select("Revenue", label="nowhere"), "^label 'nowhere': no series of Example"),
-        (
-            Select(scope_group_ids=["company", "segment"]),
-            r"^scope group \['company', 'seg.*: no series",
-        ),
-        (Select("Revenue", where=lambda each: False, name="large"), "^where 'large': no series of Example"),
-    ],
-)
-def test_conditions_that_exclude_all_are_named(select: Select, message: str) -> None:
-    """The one that nothing meets, or all."""
-    with pytest.raises(SelectionError, match=message):
-        EXAMPLE.select(select)
-    assert judge(EXAMPLE, select).series == ()
-
-
-@pytest.mark.parametrize("periods", [Exact("FY1999"), Annual(2090), Quarterly(end=2020), FiscalRange(2090)])
-def test_periods_outside_catalogue_are_rejected(periods: PeriodSelection) -> None:
-    """The error over periods that the catalogue does not have says what it has instead."""
-    with pytest.raises(
-        SelectionError, match=r"^periods: Example .* has none of .*; it has 2 periods, FY2023"
-    ):
-        EXAMPLE.resolve(periods)
 
 
 def test_ambiguous_picked_row_is_rejected() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
-from asyncfin.model.query import Query, check_page_size
+from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.selection import Annual, FiscalRange, Quarterly, Trailing
 
@@ -83,13 +83,3 @@ def test_a_range_needs_both_ends(value: FiscalRange) -> None:
     """Open ends mean the catalogue's, which one request does not know."""
     with pytest.raises(SelectionError, match="periods must have a start and an end"):
         query(periods=value)
-
-
-@pytest.mark.parametrize("size", [0, 1, 100, 101])
-def test_page_holds_one_to_hundred_series(size: int) -> None:
-    """Spec 8: 1 to 100."""
-    if 1 <= size <= 100:
-        check_page_size(size)
-    else:
-        with pytest.raises(SelectionError, match=f"must be a whole number from 1 to 100, not {size}"):
-            check_page_size(size)

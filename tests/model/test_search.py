@@ -89,26 +89,6 @@ def test_first_series_has_best_rank(text: str, rank: Rank, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ranks"),
-    [
-        (
-            "profit",
-            {
-                "Net Income (Loss) Attributable to Parent": 1,
-                "Gross profit": 2,
-                "Diluted earnings per share": 3,
-            },
-        ),
-        ("debt", {"Long-term debt due": 2}),
-        ("per", {}),
-    ],
-)
-def test_series_are_ordered_by_rank(text: str, ranks: dict[str, int]) -> None:
-    """Total liabilities is no debt; matches inside of words come only if there are no others."""
-    assert {label: rank for rank, label in found(COMPANY, text)} == ranks
-
-
-@pytest.mark.parametrize(
     ("text", "label"),
     [
         ("debt", "Total liabilities"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from asyncfin import Catalogue, Comparison, Panel
+from asyncfin import Catalogue, Comparison, Panel, Period
 from asyncfin.csv import csv_text
 from asyncfin.errors import AsyncfinError
 from asyncfin.text import GAP, NOT_REQUESTED
@@ -77,9 +77,7 @@ class Answer:
         by_metric = question.is_by_metric
         entries = list_entries(panels, question.divisor)
         groups = group_entries(entries, by_metric=by_metric)
-        every_period = sorted(
-            {period for panel in panels for period in panel.periods_with_gaps}
-        )
+        every_period = _list_periods(panels)
         periods = every_period[-MAX_COLUMNS:]
         charts = make_charts(
             groups, is_log=question.scale == "log", by_metric=by_metric
@@ -149,17 +147,18 @@ class Answer:
                 yield f"{names[entity_id]} does not have {listed(absent)}."
 
 
+def _list_periods(panels: Sequence[Panel]) -> list[Period]:
+    return sorted({period for panel in panels for period in panel.periods_with_gaps})
+
+
 def write_csv(panels: Sequence[Panel], unit: Unit | None) -> str:
     """Write CSV (RFC 4180): a line for each series and each period, oldest first."""
-    return csv_text(_list_lines(panels, unit))
-
-
-def _list_lines(panels: Sequence[Panel], unit: Unit | None) -> Iterator[list[Any]]:
-    yield [*Row.columns, "period_label", "number", "unit", "shown", "text"]
-    periods = sorted({period for panel in panels for period in panel.periods_with_gaps})
+    periods = _list_periods(panels)
+    lines: list[list[Any]] = [
+        [*Row.columns, "period_label", "number", "unit", "shown", "text"]
+    ]
     for panel in panels:
         for row in panel.rows(unit=unit):
-            fields = list(row.fields.values())
             for period in periods:
                 value, text = row.values.get(period), row.cell(period)
                 number = number_text = None
@@ -167,11 +166,12 @@ def _list_lines(panels: Sequence[Panel], unit: Unit | None) -> Iterator[list[Any
                     number, number_text = value.number, row.scale.number(value)
                 elif text == GAP:
                     text = ""
-                unit_text = row.unit or ""
-                yield [*fields, period.label, number, unit_text, number_text, text]
+                cells = [period.label, number, row.unit or "", number_text, text]
+                lines.append([*row.fields.values(), *cells])
+    return csv_text(lines)
 
 
-def _note_panels(panels: Sequence[Panel], periods: Sequence[Any]) -> Iterator[str]:
+def _note_panels(panels: Sequence[Panel], periods: Sequence[Period]) -> Iterator[str]:
     names = entity_names(panel.catalogue for panel in panels)
     for panel in panels:
         name = names[panel.dataset.entity_id]

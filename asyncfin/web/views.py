@@ -308,24 +308,21 @@ def _draw_line(line: Line, ends: Sequence[int], is_log: bool) -> dict[str, objec
 
 def _make_titles(entries: Sequence[Entry]) -> tuple[str, str]:
     """The title of a chart, and the line under it: what its lines share."""
-    companies, labels, scopes, _, versions, _ = (
-        list(dict.fromkeys(names))
-        for names in zip(*(entry.names for entry in entries), strict=True)
-    )
-    columns = [scopes, versions]
+    columns = zip(*(entry.names for entry in entries), strict=True)
+    companies, labels, scopes, _, versions, _ = map(list, map(dict.fromkeys, columns))
     title = labels[0]
+    shared_columns = [scopes, versions]
     if len(labels) == 1:
-        columns.insert(0, companies)
+        shared_columns.insert(0, companies)
     elif len({entry.row.series.metric_id for entry in entries}) > 1:
         title = companies[0] if len(companies) == 1 else "Values"
-    words = [names[0] for names in columns if len(names) == 1]
+    words = [names[0] for names in shared_columns if len(names) == 1]
     descriptions = list(dict.fromkeys(entry.description for entry in entries))
     if len(descriptions) == 1:
-        words += descriptions
+        words.append(descriptions[0])
     else:
-        texts = [text for text in descriptions if text][:2]
-        quotes = ", ".join(f"\u201c{text}\u201d" for text in texts)
-        words.append(f"different descriptions: {quotes}")
+        quotes = [f"\u201c{text}\u201d" for text in descriptions if text]
+        words.append(f"different descriptions: {', '.join(quotes[:2])}")
     return title, " \u00b7 ".join(filter(None, words))
 
 
@@ -368,27 +365,26 @@ def make_bodies(
             row = entry.row
             key = row.series.metric_id if by_metric else row.entity_id
             members_by_heading.setdefault(key, []).append(entry)
+    # The heading has the label, and the rows begin with the company; or the other way
+    # round.
+    heading, first = (1, 0) if by_metric else (0, 1)
     bodies = []
     room = MAX_ROWS
     for entries in members_by_heading.values():
-        # The heading has the label, and the rows begin with the company; or the other
-        # way round.
-        heading, first = (1, 0) if by_metric else (0, 1)
-        differing = [index for index in find_differing(entries) if index > first]
+        positions = [first]
+        positions += [index for index in find_differing(entries) if index > first]
         descriptions = {entry.description for entry in entries}
-        is_shared = by_metric and len(descriptions) == 1
-        rows = [
-            (
-                entry,
-                _join_names(entry, [first, *differing]) + entry.row.scale.suffix,
-                "" if is_shared else entry.description,
-                [make_cell(entry, period) for period in periods],
-            )
-            for entry in entries[:room]
-        ]
+        shared_text = entries[0].description if by_metric else ""
+        is_shared = descriptions == {shared_text}
+        rows = []
+        for entry in entries[:room]:
+            name = _join_names(entry, positions) + entry.row.scale.suffix
+            description = "" if is_shared else entry.description
+            cells = [make_cell(entry, period) for period in periods]
+            rows.append((entry, name, description, cells))
         room -= len(rows)
         if rows:
-            description = entries[0].description if is_shared else ""
+            description = shared_text if is_shared else ""
             bodies.append(Body(entries[0].names[heading], description, rows))
     return bodies
 

@@ -64,11 +64,9 @@ class Announcer:
         try:
             yield self
         finally:
-            # By identity, and the last: observers may be equal, and one may be given
-            # twice.
-            observers = self._observers
-            last = max(n for n, entry in enumerate(observers) if entry is observer)
-            self._observers = observers[:last] + observers[last + 1 :]
+            observers = list(self._observers)
+            observers.remove(observer)
+            self._observers = tuple(observers)
 
 
 # Seconds: a question that takes longer is logged at INFO, even if it sent no request.

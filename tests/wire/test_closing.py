@@ -62,16 +62,6 @@ async def test_closing_ends_retries_and_requests(step: Any) -> None:
 
 
 @pytest.mark.virtual
-async def test_closing_ends_waits_for_slots() -> None:
-    """With one connection in use, two more requests wait for it; they send nothing."""
-    async with sending(hanging(), max_in_flight=1) as (server, sender, _):
-        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(3)]
-        await server.arrived(1)
-        assert await turned_away(sender.transport, waiting) == ["the client is closed"] * 3
-    assert len(server.requests) == 1
-
-
-@pytest.mark.virtual
 async def test_closing_ends_waits_for_tokens() -> None:
     """Closing ends the call for a token and all who wait for it; no task is left."""
     before = asyncio.all_tasks()

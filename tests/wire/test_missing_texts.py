@@ -246,15 +246,6 @@ async def test_missing_text_is_empty(alter: At, caplog: pytest.LogCaptureFixture
     elif alter.path == "series[*]":
         assert {getattr(series, alter.name) for series in page.series} == {empty}
         assert [series.label for series in panel] == [f"Metric {number}" for number in range(3)]
-    elif alter.operation == "catalogue" and alter.path:
-        (group,), (scope_group,) = panel.catalogue.groups, panel.catalogue.scope_groups
-        things = {
-            "scope_groups[*]": (scope_group,),
-            "scope_groups[*].scopes[*]": scope_group.scopes,
-            "groups[*]": (group,),
-            "groups[*].series[*]": group.series,
-        }[alter.path]
-        assert {getattr(thing, alter.name) for thing in things} == {empty}
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

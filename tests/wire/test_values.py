@@ -47,23 +47,6 @@ def test_unread_page_can_be_pickled() -> None:
     assert (again, again.series) == (page, page.series)
 
 
-def test_values_come_whole() -> None:
-    """Every field of a value arrives, gaps are None, and a reported zero is a Value."""
-    first = read(body()).series[0]
-    assert first.values[0] == Value(
-        number=1.5,
-        text="1.5",
-        number_format="0.0",
-        fill_type="derived",
-        value_version="original",
-        report_period=Period(2024, 3, 0),
-    )
-    assert first.values[1] is None
-    assert first.values[2] is not None
-    assert first.values[2].number == 0
-    assert [period for period, _ in first.observations()] == [Q1, Q3]
-
-
 @pytest.mark.parametrize("number", [2**53 + 1, -(2**63) - 1, 10**30, 0, 0.1, -1e-300])
 def test_numbers_stay_exact(number: Any) -> None:
     """A Value has the very number of the answer; whole numbers stay whole, however large."""

@@ -17,9 +17,9 @@ from asyncfin import checks
 from asyncfin.clock import later
 from asyncfin.errors import (
     AllowanceExhaustedError,
+    AsyncfinError,
     AuthenticationError,
     BucketUnavailableError,
-    MalformedAnswerError,
     RateLimitedError,
     RequestTimeoutError,
     ServiceError,
@@ -55,10 +55,6 @@ from asyncfin.wire.transport import CLOSED, Transport
 T = TypeVar("T")
 # Done at the first attempt of a request.
 Start: TypeAlias = asyncio.Future[Sending]
-# What an attempt can end in; the last one if the response is not JSON, or cannot be
-# read at all.
-RequestError: TypeAlias = ServiceError | TransportError | MalformedAnswerError
-_REQUEST_ERRORS = (ServiceError, TransportError, MalformedAnswerError)
 # Seconds that a caller of `soon` waits for one of the client's slots, if all are
 # in use.
 _SLOT_PATIENCE = 0.9
@@ -274,7 +270,7 @@ class _Sending(Sending):
         # Seconds between the last attempt and the next, or None if its Retry-After is
         # too long.
         self._retry_wait: float | None = None
-        self.error: RequestError | None = None  # what the last attempt ended in
+        self.error: AsyncfinError | None = None  # what the last attempt ended in
 
     @property
     def at(self) -> datetime:
@@ -298,7 +294,7 @@ class _Sending(Sending):
             except (AllowanceExhaustedError, BucketUnavailableError) as rejection:
                 # The cause is what the last attempt failed with.
                 raise rejection from self.error
-            except _REQUEST_ERRORS as failure:
+            except AsyncfinError as failure:
                 error = failure
             else:
                 if response is None:  # the breaker has opened before it was sent
@@ -382,7 +378,7 @@ class _Sending(Sending):
         """
         tokens = self._sender.tokens
         wait.reason = "token"
-        waits = tokens.renewable and self._is_bulk
+        waits = tokens.is_renewable and self._is_bulk
         while True:
             token = await tokens.current()
             if (error := token.not_sent(self._time())) is None:
@@ -407,7 +403,7 @@ class _Sending(Sending):
         sender, request, announce = self._sender, self.request, self._sender.announce
         identity: tuple[str, str | None, int, int] | None = None
         response: Response | None = None
-        failure: RequestError | None = None
+        failure: AsyncfinError | None = None
         error: BaseException | None = None
         try:
             wait.end()
@@ -468,7 +464,7 @@ class _Sending(Sending):
         if self.is_under_way:
             self.is_under_way = False
             self._elapsed += seconds
-            if isinstance(error, _REQUEST_ERRORS) or error is None:
+            if isinstance(error, AsyncfinError) or error is None:
                 self._breaker.record(self, error)
             elif isinstance(error, asyncio.CancelledError):
                 self._breaker.give_up(self)
@@ -489,7 +485,7 @@ class _Sending(Sending):
             RequestFinished(*identity, status, byte_count, seconds, request_id, failure)
         )
 
-    async def _prepare_retry(self, error: RequestError) -> None:
+    async def _prepare_retry(self, error: AsyncfinError) -> None:
         """Return when the request may be sent again after a failed attempt, or raise
         its error.
         """
@@ -501,7 +497,7 @@ class _Sending(Sending):
         #    not count for `Retry.attempts`. It happens once, or where requests wait,
         #    within `max_elapsed`. Without `answered` nothing was sent.
         is_rejected = isinstance(error, AuthenticationError) and error.answered
-        if is_rejected and sender.tokens.renewable:
+        if is_rejected and sender.tokens.is_renewable:
             waits = self._is_bulk and self._elapsed < retry.max_elapsed
             if waits or not self._has_renewed:
                 self._has_renewed = True
@@ -535,7 +531,7 @@ class _Sending(Sending):
         self._elapsed += wait
 
     async def _report_failure(
-        self, error: RequestError, response: Response | None
+        self, error: AsyncfinError, response: Response | None
     ) -> None:
         """Report a failed attempt to the bucket: it concerns all its clients, retried
         or not.
@@ -570,7 +566,7 @@ class _Sending(Sending):
         except BucketUnavailableError as unavailable:
             raise unavailable from error
 
-    def _announce_retry(self, error: RequestError, wait: float) -> None:
+    def _announce_retry(self, error: AsyncfinError, wait: float) -> None:
         self._sender.announce(
             Retrying(
                 self.request.operation,

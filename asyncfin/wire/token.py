@@ -149,6 +149,7 @@ class Tokens:
     def __init__(self, token: str | AskToken, *, timeout: float | None = None) -> None:
         self._timeout = timeout
         self._ask = None if isinstance(token, str) else token
+        self.is_renewable = self._ask is not None
         self._remembered: deque[Secret] = deque(maxlen=_REMEMBERED)
         self.held: Secret | None = None  # the last one
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
@@ -166,11 +167,6 @@ class Tokens:
     def digest(self) -> str:
         """`Secret.digest` of the last token, or an empty text."""
         return "" if self.held is None else self.held.digest
-
-    @property
-    def renewable(self) -> bool:
-        """Whether a rejected token can be replaced."""
-        return self._ask is not None
 
     async def current(self) -> Secret:
         """Return the token, of a new call of the callable if there is none or the

@@ -179,54 +179,6 @@ def test_panel_equals_query_without_caps(
     run(ask)
 
 
-def doubled(dataset: DatasetFile, count: int) -> DatasetFile:
-    """Give one triple of the last publication more series, each with the values of the first."""
-    publication = dataset.publications[-1]
-    group = publication.groups[0]
-    first = group["series"][0]
-    twins = [{**first, "series_id": f"{first['series_id']}+{at}"} for at in range(count)]
-    groups = ({**group, "series": [*group["series"], *twins]}, *publication.groups[1:])
-    values = dict(publication.values)
-    values.update({twin["series_id"]: values[first["series_id"]] for twin in twins})
-    return evolve(dataset, publications=(evolve(publication, groups=groups, values=values),))
-
-
-def test_large_cell_follows_its_cursor() -> None:
-    """250 series of one metric, group and path come over three pages of one batch."""
-    dataset = doubled(DATASETS[1], 250)
-
-    async def ask() -> None:
-        async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-            panel = await client.query(dataset.entity_id, Select(), FiscalRange())
-        shown, values = expected(
-            dataset.publications[-1], set(series_ids(dataset)), FiscalRange(), "original"
-        )
-        assert list(panel.periods) == shown
-        assert content(panel) == texts(values)
-
-    run(ask)
-
-
-LEFT_OUT = st.builds(
-    Dialect,
-    empty_series=st.booleans(),
-    never_valued=st.booleans(),
-    left_out_on=st.sampled_from(["every", "some"]),
-    pages=st.sampled_from(["full", "short"]),
-)
-
-
-TABLES = st.builds(
-    generate_table,
-    st.integers(0, 2**16),
-    metrics=st.integers(1, 60),
-    paths=st.integers(1, 20),
-    density=st.sampled_from([1.0, 0.9, 0.5, 0.1]),
-    blocks=st.just(1),
-    groups=st.integers(1, 3),
-)
-
-
 OPEN = [FiscalRange(), Annual(), Annual(last=2), Quarterly(), HalfYearly(), Trailing(12)]
 
 

@@ -118,12 +118,6 @@ async def read(service: Service, count: int = 3) -> str:
         return catalogue.dataset_id
 
 
-async def test_undisturbed_catalogue_takes_its_pages() -> None:
-    service = Service()
-    assert await read(service) == publication_id(1)
-    assert service.requests == ["catalogue 0", "catalogue 1", "catalogue 2"]
-
-
 @pytest.mark.parametrize("rejection", [400, 404, 409, 200])
 async def test_replaced_publication_is_read_again(rejection: int) -> None:
     """A cursor that is rejected, or a page of another publication: the metadata, then pinned pages."""

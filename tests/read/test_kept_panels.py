@@ -107,16 +107,6 @@ async def test_kept_panel_hides_no_publication(monkeypatch: pytest.MonkeyPatch) 
         assert (again.dataset, numbers(again)) == (current.dataset, numbers(current))
 
 
-async def test_max_age_zero_keeps_no_panel() -> None:
-    async with service() as sandbox, client(sandbox, max_age=0) as asking:
-        await asking.query(*QUESTION)
-        sent = len(sandbox.log)
-        panels = [await asking.query(*QUESTION) for _ in range(3)]
-        assert [each.requests for each in panels] == [1, 1, 1]
-        assert len(sandbox.log) == sent + 3
-        assert len({*map(id, panels)}) == 3
-
-
 @pytest.mark.parametrize("status", [401, 403, 404])
 @pytest.mark.parametrize("own", [True, False])
 async def test_refusal_wins_over_kept_panel(status: int, own: bool) -> None:

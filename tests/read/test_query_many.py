@@ -91,13 +91,6 @@ async def test_query_rejects_unknown_ids_beside_many() -> None:
         assert len(answer.panel) == 1
         with pytest.raises(SelectionError, match="Nonsense"):
             await query
-        query = asyncio.ensure_future(client.query(ALL[0], Select(["Revenue", "Other"]), Annual()))
-        await asyncio.sleep(0)
-        async with client.query_many(ALL[:1], Select(["Revenue", "Other"]), Annual()) as answers:
-            (answer,) = [each async for each in answers]
-        assert dict(answer.missing) == {"metric_ids": ("Other",)}
-        with pytest.raises(SelectionError, match="Other"):
-            await query
 
 
 async def test_failed_entity_is_an_answer() -> None:

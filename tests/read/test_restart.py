@@ -3,7 +3,7 @@
 import pytest
 
 from asyncfin import Annual, Client, DatasetChangedError, FiscalRange, Panel, Select, SelectionError
-from asyncfin.sandbox import Dialect, Sandbox, Status, Switch
+from asyncfin.sandbox import Dialect, Sandbox, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
 from tests.read.test_answers import content, expected, texts
@@ -149,16 +149,3 @@ async def test_stale_catalogue_rejects_no_query() -> None:
         sandbox.publish(NEW)
         panel = await client.query(BOTH.entity_id, select, FiscalRange())
         assert panel.series_ids == (new["series_id"],)
-
-
-async def test_rejected_pin_rereads_the_catalogue() -> None:
-    """Rule 6 asks for metadata and catalogue; what is named current may lag behind what is refused."""
-    refused = Status(status=409, code="dataset_changed", operation="query", nth=1)
-    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        await client.query(BOTH.entity_id, Select(), FiscalRange())
-        once = [served.operation for served in sandbox.log].count("catalogue")
-        sandbox.inject(refused)
-        panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
-        operations = [served.operation for served in sandbox.log]
-    assert content(panel) == OLD_TABLE
-    assert (operations.count("catalogue"), operations.count("dataset")) == (2 * once, 1)

@@ -1,13 +1,9 @@
 """Whole reads: what a client keeps of publications, and when a stream can give its pieces."""
 
 import asyncio
-import gc
-from collections import Counter, OrderedDict
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from attrs import evolve
 
 from asyncfin import (
     Client,
@@ -18,11 +14,9 @@ from asyncfin import (
     ValidationFailedError,
 )
 from asyncfin.cache.entries import LeastRecentlyUsed
-from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import Annual
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.sandbox.dataset import DatasetFile
-from tests.answers import catalogue_of
 from tests.generate import generate
 from tests.handmade import ENTITY_ID, FIRST, SECOND, dataset
 from tests.services.altering import capped
@@ -31,16 +25,6 @@ pytestmark = pytest.mark.virtual
 
 SMALL = {("Sales", "all"): {"FY2023": 1, "FY2024": 2}}
 OLD, NEW = (dataset(SMALL, dataset_id=each) for each in (FIRST, SECOND))
-
-
-def large(entity_id: str, series: int) -> Catalogue:
-    """Return a catalogue that holds the same series many times, `series` in all."""
-    (group,) = catalogue_of(["m.annual"]).groups
-    small = catalogue_of(["m.annual"])
-    whole = evolve(group, series=group.series * series)
-    return Catalogue(
-        entity_id, small.name, small.dataset_id, small.created_timestamp, small.periods, (), (whole,)
-    )
 
 
 def test_size_that_raises_changes_nothing() -> None:
@@ -56,26 +40,6 @@ def test_size_that_raises_changes_nothing() -> None:
     assert kept.total == 2
     kept.pop("a")
     assert kept.total == 0
-
-
-def test_eviction_reads_only_the_oldest_keys() -> None:
-    """A put over the bound does not go through all keys."""
-    cached: LeastRecentlyUsed[int, None] = LeastRecentlyUsed(1000)
-    iterated = 0
-
-    class Entries(OrderedDict[int, tuple[None, int]]):
-        def __iter__(self) -> Iterator[int]:
-            nonlocal iterated
-            for key in super().__iter__():
-                iterated += 1
-                yield key
-
-    cached._entries = Entries()
-    for number in range(1001):
-        cached.put(number, None)
-    assert iterated < 10
-    assert 0 not in dict(cached.list_items())
-    assert len(cached.list_items()) == 1000
 
 
 async def test_the_waits_between_restarts_grow() -> None:
@@ -186,13 +150,6 @@ async def test_stream_yields_pieces_of_pages() -> None:
         first = await asyncio.wait_for(anext(pieces), 50)
         assert len(first) == 100
         assert [len(piece) async for piece in pieces] == [100, 50]
-
-
-def alive(*kinds: type) -> tuple[int, ...]:
-    """Return how many objects of each kind there are."""
-    gc.collect()
-    found = Counter(map(type, gc.get_objects()))
-    return tuple(found[kind] for kind in kinds)
 
 
 async def test_restart_bypasses_caches_between() -> None:

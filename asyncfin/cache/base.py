@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from math import inf
@@ -31,13 +31,9 @@ from asyncfin.cache.codec import (
 )
 from asyncfin.cache.entries import (
     CATALOGUE,
-    MAX_RECORDS,
     Key,
-    LeastRecentlyUsed,
     Memory,
-    RecordKey,
     distinct,
-    drop_entity,
 )
 from asyncfin.cache.record import EntityRecord, later
 from asyncfin.cache.store import Store
@@ -52,12 +48,14 @@ MiB = 1024 * 1024
 # A store that fails, or takes longer than the first, is not used for the second.
 STORE_SECONDS = 2.0
 _AWAY_SECONDS = 2.0
+# How long `inspect` and `clear` may take.
+_STRICT_SECONDS = 60.0
 _WARNING_EVERY = 60.0
 # How long a process waits for another one that requests the same entity.
 LOCK_SECONDS = 10.0
 # The name of a part has the number of its series and its bytes, so that `inspect` reads
 # no bodies.
-_PART = re.compile(r"([0-9a-f]{16})-([0-9]+)-([0-9]+)")
+_PART = re.compile(r"/([0-9a-f]{16})-([0-9]+)-([0-9]+)$")
 _RECORD = "record"
 
 T = TypeVar("T")
@@ -66,6 +64,9 @@ T = TypeVar("T")
 @frozen
 class CacheStats:
     """What a cache holds and has done.
+
+    From `stats`, as in the gauge `asyncfin.cache.bytes`, `series` and `bytes` are those
+    in the memory of this process. `await inspect()` counts the folder or Redis.
 
     Attributes:
         series: how many series it holds, each with all its periods; one for each value
@@ -94,7 +95,7 @@ class Cache:
     periods. What a cache cannot store or read counts as not cached.
 
     Without a store everything is in memory, at most `max_bytes`. `place` is what the
-    log calls the store, without secrets; unused data stay in it for `ttl`.
+    log calls the store, without secrets.
     """
 
     def __init__(
@@ -103,21 +104,13 @@ class Cache:
         clock: Callable[[], datetime],
         store: Store | None = None,
         place: str = "",
-        *,
-        ttl: timedelta | None = None,
     ) -> None:
         self._memory = Memory(max_bytes)
         self._clock = checks.plain_callable("clock", clock)
         self._store = store
         self._place = place
-        self._ttl = ttl
-        self._secret = secrets.token_bytes(32)
         self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
         self._hits = self._misses = self._broken = 0
-        # Observations that could not be stored, and apply in this process.
-        self._unstored: LeastRecentlyUsed[RecordKey, EntityRecord] = LeastRecentlyUsed(
-            MAX_RECORDS
-        )
         self._away_since = -inf
         self._warned_at = -inf
 
@@ -132,16 +125,12 @@ class Cache:
         raise NotImplementedError
 
     def _get_partition(
-        self, key: bytes, derive: Callable[[], bytes] | None = None
+        self, key: bytes, derive: Callable[[], Awaitable[bytes]] | None = None
     ) -> Partition:
         """Return the partition of an account's key; in the store it goes by the key
         that `derive` returns, if that is another one.
         """
-        # Keyed by what only this process knows: the digest reveals nothing where it is
-        # printed.
-        digest = blake2b(key, key=self._secret).digest()
-        partition = Partition(self, digest, derive or (lambda: key))
-        return self._partitions.setdefault(digest, partition)
+        return self._partitions.setdefault(key, Partition(self, key, derive))
 
     def stats(self) -> CacheStats:
         """Return what this process has in memory and has done."""
@@ -159,7 +148,7 @@ class Cache:
             return self.stats()
         series = size = 0
         for name in await self._run_strictly(self._store.names(f"{FORMAT}/"), "read"):
-            if part := _PART.fullmatch(name.rpartition("/")[2]):
+            if part := _PART.search(name):
                 series += int(part[2])
                 size += int(part[3])
         return CacheStats(series, size, self._hits, self._misses, self._broken)
@@ -177,19 +166,12 @@ class Cache:
         if entity_id is not None:
             checks.check_entity_id(entity_id)
             prefix = entity_prefix(entity_id)
-        self._memory.clear(entity_id)
-        drop_entity(self._unstored, entity_id)
-        store = self._store
-        if store is None:
-            return
-
-        async def clear() -> None:
-            await store.drop(await store.names(prefix))
-
         try:
-            await self._run_strictly(clear(), "cleared")
+            if self._store is not None:
+                names = await self._run_strictly(self._store.names(prefix), "cleared")
+                await self._run_strictly(self._store.drop(names), "cleared")
         finally:
-            self._memory.clear(entity_id)  # read again meanwhile
+            self._memory.clear(entity_id)
 
     async def aclose(self) -> None:
         """Release what the cache holds open, and what it has in memory only; it can be
@@ -199,7 +181,8 @@ class Cache:
     async def _run_strictly(self, work: Awaitable[T], done: str) -> T:
         """Return the result of an operation whose failure is an OSError."""
         try:
-            return await work
+            async with asyncio.timeout(_STRICT_SECONDS):
+                return await work
         except (ArgumentError, OSError):
             raise
         except Exception as error:  # noqa: BLE001  of a client library's many classes
@@ -259,19 +242,21 @@ class Partition:
     """What a cache has of one account of one service, whose data in memory goes by
     `digest`.
 
-    `derive` returns the digest by which it goes in the store. It may take long, and
-    runs in a thread.
+    `derive` returns the digest by which it goes in the store, if that is another one.
     """
 
     def __init__(
-        self, cache: Cache, digest: bytes, derive: Callable[[], bytes] | None
+        self,
+        cache: Cache,
+        digest: bytes,
+        derive: Callable[[], Awaitable[bytes]] | None,
     ) -> None:
         self._cache = cache
         self._memory = cache._memory
         self._clock = cache._clock
         self._account = digest
         self._derive = derive
-        self._account_name = ""
+        self._account_name = digest.hex()[:32]
 
     @property
     def _store(self) -> Store:
@@ -281,7 +266,7 @@ class Partition:
     async def _make_prefix(self, entity_id: str) -> str:
         """Return what the keys of an entity begin with."""
         if self._derive is not None:
-            self._account_name = (await asyncio.to_thread(self._derive)).hex()[:32]
+            self._account_name = (await self._derive()).hex()[:32]
             self._derive = None
         return entity_prefix(entity_id) + self._account_name
 
@@ -292,28 +277,23 @@ class Partition:
         `token` is the digest of the client's token: a later rejection of it counts too.
         """
         key, now = (self._account, entity_id, ""), self._clock()
-        rows = await self._cache._run(partial(self._read_record, entity_id))
-        if rows is None:  # the store is away, so this process goes by its memory
-            record = self._memory.records.get(key)
-        else:
-            record = later(rows[0], self._cache._unstored.get(key), now)
-            if record is None:
-                self._memory.records.pop(key)
-            else:
-                self._memory.observe(key, record, now)
-        of_token = self._memory.records.get((*key[:2], token)) if token else None
-        return later(of_token, record, now)
+        row = await self._cache._run(partial(self._read_record, entity_id))
+        if row is not None:
+            self._memory.observe(key, row, now)
+        records = self._memory.records
+        of_token = records.get((*key[:2], token)) if token else None
+        return later(of_token, records.get(key), now)
 
-    async def _read_record(self, entity_id: str) -> tuple[EntityRecord | None]:
+    async def _read_record(self, entity_id: str) -> EntityRecord | None:
         key = f"{await self._make_prefix(entity_id)}/{_RECORD}"
         (row,) = await self._store.get([key])
         if row is None:
-            return (None,)
+            return None
         record = decode_record(key, row)
         if record is None:
             self._cache._broken += 1
             await self._store.drop([key])
-        return (record,)
+        return record
 
     async def observe(
         self, entity_id: str, record: EntityRecord, token: str = ""
@@ -324,23 +304,19 @@ class Partition:
         With the digest of a `token`, only clients with this token see it, in this
         process.
         """
-        key, cache = (self._account, entity_id, token), self._cache
+        key = self._account, entity_id, token
         if not token:  # other processes have other digests
             last = await self.record(entity_id)
             if last == record or later(last, record, self._clock()) is not record:
                 return
         self._memory.observe(key, record, self._clock())
-        if token or cache._store is None:
-            return
-        if await cache._run(partial(self._put_record, entity_id, record)) is None:
-            cache._unstored.put(key, record)
-        else:
-            cache._unstored.pop(key)
+        if not token:
+            await self._cache._run(partial(self._put_record, entity_id, record))
 
     async def _put_record(self, entity_id: str, record: EntityRecord) -> bool:
         key = f"{await self._make_prefix(entity_id)}/{_RECORD}"
         row = encode_record(key, record)
-        return await self._store.put_if_later(key, row, record.sent_at)
+        return await self._store.put_if_later(key, row)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         """Return the catalogue of a publication, or None if it is not cached."""
@@ -356,7 +332,8 @@ class Partition:
         """Store the catalogue of its publication."""
         key = self._make_key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
-        await self._put(key, new_part(), 0, partial(encode_catalogue, catalogue))
+        part = secrets.token_hex(8)
+        await self._put(key, part, 0, partial(encode_catalogue, catalogue))
 
     async def blocks(
         self,
@@ -405,7 +382,7 @@ class Partition:
         if not has_room or not self._cache._is_away():
             # In a thread, for it takes a millisecond a megabyte.
             stored_blocks = await asyncio.to_thread(compress_blocks, new_blocks)
-        part = new_part()
+        part = secrets.token_hex(8)
         # Together, and first: a part that is noted without its blocks would never be
         # read again.
         self._memory.put_blocks(key, new_blocks if has_room else stored_blocks, part)
@@ -457,7 +434,7 @@ class Partition:
 
         async def put() -> None:
             name = f"{await self._group(key)}/{part}-{series}-{len(body)}"
-            await self._store.put(name, seal(body, name), ttl=self._cache._ttl)
+            await self._store.put(name, seal(body, name))
 
         await self._cache._run(put)
 
@@ -467,31 +444,29 @@ class Partition:
         """Return the stored parts under a key, by name, except `parts`. Corrupt ones
         are deleted.
         """
-        run = self._cache._run
-        group = await run(partial(self._group, key))
-        if group is None:
-            return {}
-        keys = []
-        for name in await run(partial(self._store.names, f"{group}/")) or ():
-            part = _PART.fullmatch(name.rpartition("/")[2])
-            if part is not None and part[1] not in parts:
-                keys.append(name)
-        rows = await run(partial(self._store.get, keys)) if keys else None
         results: dict[str, T] = {}
         corrupt = []
-        for name, row in zip(keys, rows or (), strict=False):
-            if row is None:
-                continue  # evicted since
-            try:
-                part_name = name.rpartition("/")[2].partition("-")[0]
-                results[part_name] = decode(verify(row, name))
-            except Exception:  # noqa: BLE001  verified, but not of this form
-                corrupt.append(name)
+
+        async def read() -> None:
+            group = await self._group(key)
+            names = {}
+            for name in await self._store.names(f"{group}/"):
+                part = _PART.search(name)
+                if part is not None and part[1] not in parts:
+                    names[part[1]] = name
+            rows = await self._store.get([*names.values()]) if names else ()
+            for (part_name, name), row in zip(names.items(), rows, strict=True):
+                if row is None:
+                    continue  # evicted since
+                try:
+                    results[part_name] = decode(verify(row, name))
+                except Exception:  # noqa: BLE001  verified, but not of this form
+                    corrupt.append(name)
+
+        await self._cache._run(read)
         if corrupt:
             self._cache._broken += len(corrupt)
-            await run(partial(self._store.drop, corrupt))
-        if results:
-            await run(partial(self._store.touch, group))
+            await self._cache._run(partial(self._store.drop, corrupt))
         return results
 
 
@@ -505,11 +480,6 @@ def publication_name(publication: str) -> str:
     """Return a text for a publication that can be the name of a folder."""
     digest = blake2b(publication.encode("utf-8", "surrogatepass"), digest_size=8)
     return digest.hexdigest()
-
-
-def new_part() -> str:
-    """Return the name of a part, which no other part has."""
-    return secrets.token_hex(8)
 
 
 def current_group(key: str, row: bytes) -> str | None:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from datetime import datetime
 from threading import RLock
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from attrs import evolve, frozen
 
@@ -133,12 +133,7 @@ class Memory:
 
     def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
         """Store a catalogue."""
-        texts = sum(
-            len(series.label) + len(series.description) for series in catalogue.series
-        )
-        size = (
-            1_000 + texts + 600 * len(catalogue.series) + 100 * len(catalogue.periods)
-        )
+        size = 1_000 + 700 * len(catalogue.series) + 100 * len(catalogue.periods)
         self._put(key, Entry(size, catalogue))
 
     def has_room(self, blocks: Iterable[Block]) -> bool:
@@ -166,8 +161,11 @@ class Memory:
 
     def clear(self, entity_id: str | None) -> None:
         """Drop an entity, or everything."""
-        drop_entity(self._entries, entity_id)
-        drop_entity(self.records, entity_id)
+        stores: tuple[LeastRecentlyUsed[Any, Any], ...] = self._entries, self.records
+        for store in stores:
+            for key, _ in store.list_items():
+                if entity_id in (None, key[1]):
+                    store.pop(key)
 
     def count(self) -> tuple[int, int]:
         """The number of series, and the bytes."""
@@ -180,13 +178,6 @@ class Memory:
             self._entries.pop(key)
         else:
             self._entries.put(key, entry)
-
-
-def drop_entity(entries: LeastRecentlyUsed[K, V], entity_id: str | None) -> None:
-    """Drop the keys of an entity, which is the second part of each, or all."""
-    for key, _ in entries.list_items():
-        if entity_id in (None, key[1]):  # type: ignore[index]
-            entries.pop(key)
 
 
 def distinct(blocks: Iterable[Block], series_ids: set[str]) -> tuple[Block, ...]:

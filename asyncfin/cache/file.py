@@ -18,13 +18,12 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime, timedelta
-from errno import ELOOP
-from functools import cache, partial
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from functools import partial
 from hashlib import scrypt
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import time
 from typing import TypeVar
 
 from asyncfin import checks, local
@@ -50,7 +49,6 @@ _BLOCK = 4096
 _EVICTED_TO = 0.9
 _WRITTEN_BETWEEN = 1 / 16
 _TOUCHED_EVERY = 3_600
-_UNFINISHED_SECONDS = 3_600
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -98,7 +96,7 @@ class FileCache(Cache):
         )
         self._folder = Path(os.path.abspath(path))
         self._account = checks.text().optional()("account", account)
-        self._max_bytes = checks.positive_int("max_bytes", max_bytes)
+        checks.positive_int("max_bytes", max_bytes)
         self._files = FolderStore(self._folder, max_bytes, clock)
         memory = min(_MEMORY_BYTES, max_bytes)
         super().__init__(memory, clock, self._files, str(self._folder))
@@ -118,9 +116,12 @@ class FileCache(Cache):
             )
         files = self._files
 
-        def derive() -> bytes:
+        async def derive() -> bytes:
+            salt = await files.salt()
             # Slow on purpose, so that no token can be guessed from the folder.
-            key = scrypt(token.encode(), salt=files.salt(), n=2**14, r=8, p=1)
+            key = await asyncio.to_thread(
+                scrypt, token.encode(), salt=salt, n=2**14, r=8, p=1
+            )
             return partition_key(base_url, "token", key)
 
         key = partition_key(base_url, "token", token.encode())
@@ -154,7 +155,7 @@ class FolderStore:
             return [self._read(keys[0])]
         return await self._run(lambda: list(map(self._read, keys)))
 
-    async def put(self, key: str, body: bytes, *, ttl: timedelta | None = None) -> None:
+    async def put(self, key: str, body: bytes) -> None:
         def put() -> None:
             self._write(key, body)
             self._until_look -= max(len(body), _BLOCK)
@@ -171,28 +172,17 @@ class FolderStore:
     async def drop(self, keys: Iterable[str]) -> None:
         await self._run(partial(self._drop, keys))
 
-    async def touch(self, group: str) -> None:
-        def touch() -> None:
-            for _, entry in self._iter_files(f"{group}/"):
-                with suppress(FileNotFoundError):
-                    # A stamp each time would make a reader a writer.
-                    if time() - entry.stat().st_mtime > _TOUCHED_EVERY:
-                        os.utime(entry)
-
-        await self._run(touch)
-
-    async def put_if_later(self, key: str, body: bytes, moment: datetime) -> bool:
+    async def put_if_later(self, key: str, body: bytes) -> bool:
         limit = microseconds(self._clock() + FUTURE)
 
-        def put() -> bool:
-            with self._hold_lock():
-                stored_moment = row_moment(self._read(key) or b"")
-                if microseconds(moment) < stored_moment <= limit:
-                    return False
-                self._write(key, body)
-                return True
-
-        return await self._run(put)
+        async with self.lock("", STORE_SECONDS) as is_held:
+            if not is_held:
+                raise TimeoutError("another process holds the folder's lock")
+            # Nothing is awaited, so that nothing of it happens without the lock.
+            if row_moment(body) < row_moment(self._read(key) or b"") <= limit:
+                return False
+            self._write(key, body)
+            return True
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
@@ -211,12 +201,11 @@ class FolderStore:
             local.unlock(descriptor)
             os.close(descriptor)
 
-    def salt(self) -> bytes:
+    async def salt(self) -> bytes:
         """Return the salt of the folder's account keys; the first process creates
         it.
         """
-        self._check()
-        with self._hold_lock():
+        async with self.lock("", STORE_SECONDS):
             salt = self._read("salt") or b""
             if len(salt) != _SALT_BYTES:
                 # New, or damaged: then what was stored under the old one is not found,
@@ -265,13 +254,14 @@ class FolderStore:
             descriptor = os.open(f"{self._folder}/{key}", _READ)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError as error:
-            if error.errno == ELOOP:  # a symlink, which could lead anywhere
-                return b""
-            raise
         with open(descriptor, "rb", buffering=0) as file:
-            if os.fstat(descriptor).st_uid != os.geteuid():
+            stat = os.fstat(descriptor)
+            if stat.st_uid != os.geteuid():
                 return b""
+            # A stamp each time would make a reader a writer.
+            if time() - stat.st_mtime > _TOUCHED_EVERY:
+                with suppress(OSError):  # a read-only disk
+                    os.utime(descriptor)
             return file.read()
 
     def _write(self, key: str, body: bytes) -> None:
@@ -288,32 +278,8 @@ class FolderStore:
                 os.unlink(temporary_path)
             raise
 
-    @contextmanager
-    def _hold_lock(self) -> Iterator[None]:
-        """Hold the lock of the folder's records, for which it waits as long as an
-        operation may take.
-        """
-        try:
-            descriptor = local.open_private(self._folder / "lock")
-        except local.NotPrivateError as error:
-            raise ArgumentError(
-                f"the cache's {self._folder / 'lock'} {error}"
-            ) from None
-        try:
-            until = monotonic() + STORE_SECONDS
-            while not local.try_lock(descriptor):
-                if monotonic() > until:
-                    raise TimeoutError("another process holds the lock")
-                sleep(_POLL_SECONDS)
-            try:
-                yield
-            finally:
-                local.unlock(descriptor)
-        finally:
-            os.close(descriptor)
-
     def _list_names(self, prefix: str) -> list[str]:
-        return [key for key, _ in self._iter_files(prefix) if not _is_unfinished(key)]
+        return [key for key, entry in self._iter_files(prefix) if entry.name[0] != "."]
 
     def _iter_files(self, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield the files whose keys begin with a prefix, with their keys."""
@@ -348,37 +314,28 @@ class FolderStore:
         """
         total = 0
         files = []
+        # By entity: what the keys of its current publication begin with.
+        groups: dict[str, str] = {}
         for key, entry in self._iter_files():
             with suppress(FileNotFoundError):
                 stat = entry.stat(follow_symlinks=False)
-                if _is_unfinished(key) and time() - stat.st_mtime > _UNFINISHED_SECONDS:
-                    os.unlink(entry.path)
-                    continue
                 size = max(stat.st_size, _BLOCK)
                 total += size
                 files.append((stat.st_mtime, size, key))
+                entity, _, name = key.rpartition("/")
+                if name == "record":
+                    group = current_group(key, self._read(key) or b"")
+                    groups[entity] = group or entity
         if total <= self._max_bytes:
             return
 
-        @cache
-        def find_current(entity: str) -> str | None:
-            record = f"{entity}/record"
-            return current_group(record, self._read(record) or b"")
-
-        def is_replaced(key: str) -> bool:
+        def is_current(key: str) -> bool:
             entity = "/".join(key.split("/")[:2])
-            group = find_current(entity)
-            is_record = key == f"{entity}/record"
-            return group is not None and not is_record and not key.startswith(group)
+            return key.startswith((f"{entity}/record", groups.get(entity, entity)))
 
-        files.sort(key=lambda file: (not is_replaced(file[2]), file[0]))
+        files.sort(key=lambda file: (is_current(file[2]), file[0]))
         for _, size, key in files:
             if total <= self._max_bytes * _EVICTED_TO:
                 break
             total -= size
             self._drop([key])
-
-
-def _is_unfinished(key: str) -> bool:
-    """Return whether a file is being written."""
-    return key.rpartition("/")[2].startswith(".")

@@ -28,7 +28,7 @@ from asyncfin.wire.token import TokenSource
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-# What one command lists or deletes, so that its response is in time.
+# What one command lists, so that other clients do not wait for it.
 _NAMES_PER_COMMAND = 1_000
 _POLL_SECONDS = 0.02
 # Data that was read from Redis, or put there, stays decoded up to this much.
@@ -36,9 +36,10 @@ _MEMORY_BYTES = 64 * MiB
 _PUT_IF_LATER = """
 local stored = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local moment = tonumber(string.sub(stored, 1, 20)) or 0
-if moment > tonumber(ARGV[3]) and moment <= tonumber(ARGV[4]) then return 0 end
+local later = tonumber(string.sub(ARGV[2], 1, 20)) >= moment
+if not later and moment <= tonumber(ARGV[3]) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-return redis.call('PEXPIRE', KEYS[1], ARGV[5])
+return redis.call('PEXPIRE', KEYS[1], ARGV[4])
 """
 _RELEASE = (
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) "
@@ -89,7 +90,7 @@ class RedisCache(Cache):
             )
         prefix = f"asyncfin:cache:{blake2b(self._account, digest_size=16).hexdigest()}:"
         store = RedisStore(self._clients, prefix, keep, clock)
-        super().__init__(_MEMORY_BYTES, clock, store, self._clients.address, ttl=keep)
+        super().__init__(_MEMORY_BYTES, clock, store, self._clients.address)
 
     def __repr__(self) -> str:
         return f"RedisCache({self._clients.address!r}, account=...)"
@@ -118,17 +119,23 @@ class RedisStore:
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
         redis = await self._clients.get()
-        names = [key.rpartition("/") for key in keys]
-        fields = [name for _, _, name in names]
-        return list(await redis.hmget(self._prefix + names[0][0], fields))
+        group = keys[0].rpartition("/")[0]
+        fields = [key.rpartition("/")[2] for key in keys]
+        async with redis.pipeline(transaction=False) as steps:
+            steps.hmget(self._prefix + group, fields)
+            steps.pexpire(self._prefix + group, self._keep)
+            # A replica rejects the second step, and has served the first.
+            rows, _ = await steps.execute(raise_on_error=False)
+        if isinstance(rows, Exception):
+            raise rows
+        return list(rows)
 
-    async def put(self, key: str, body: bytes, *, ttl: timedelta | None = None) -> None:
+    async def put(self, key: str, body: bytes) -> None:
         redis = await self._clients.get()
         group, _, name = key.rpartition("/")
         async with redis.pipeline(transaction=True) as steps:
             steps.hset(self._prefix + group, name, body)
-            if ttl is not None:
-                steps.pexpire(self._prefix + group, ttl)
+            steps.pexpire(self._prefix + group, self._keep)
             await steps.execute()
 
     async def names(self, prefix: str) -> list[str]:
@@ -136,51 +143,37 @@ class RedisStore:
         if prefix.count("/") > 2:
             group = prefix.rstrip("/")
             return _join_keys(group, await redis.hkeys(self._prefix + group))
-        keys: list[str] = []
         pattern = f"{_escape(self._prefix + prefix)}*"
-        cursor = None
-        while cursor != 0:  # where the scan ends
-            async with asyncio.timeout(STORE_SECONDS):
-                cursor, groups = await redis.scan(
-                    cursor or 0, match=pattern, count=_NAMES_PER_COMMAND, _type="HASH"
-                )
-            async with asyncio.timeout(STORE_SECONDS):
-                async with redis.pipeline(transaction=False) as steps:
-                    for name in groups:
-                        steps.hkeys(name)
-                    fields = await steps.execute(raise_on_error=False)
-            for name, names in zip(groups, fields, strict=True):
-                group = name.decode().removeprefix(self._prefix)
-                keys += _join_keys(group, names if isinstance(names, list) else [])
+        groups = [
+            name async for name in redis.scan_iter(pattern, _NAMES_PER_COMMAND, "HASH")
+        ]
+        async with redis.pipeline(transaction=False) as steps:
+            for name in groups:
+                steps.hkeys(name)
+            fields = await steps.execute()
+        keys: list[str] = []
+        for name, names in zip(groups, fields, strict=True):
+            keys += _join_keys(name.decode().removeprefix(self._prefix), names)
         return keys
 
     async def drop(self, keys: Iterable[str]) -> None:
         redis = await self._clients.get()
-        remaining = list(keys)
-        while remaining:
-            batch, remaining = (
-                remaining[:_NAMES_PER_COMMAND],
-                remaining[_NAMES_PER_COMMAND:],
-            )
-            async with asyncio.timeout(STORE_SECONDS):
-                async with redis.pipeline(transaction=False) as steps:
-                    for key in batch:
-                        group, _, name = key.rpartition("/")
-                        steps.hdel(self._prefix + group, name)
-                    await steps.execute()
+        async with redis.pipeline(transaction=False) as steps:
+            for key in keys:
+                group, _, name = key.rpartition("/")
+                steps.hdel(self._prefix + group, name)
+            await steps.execute()
 
-    async def touch(self, group: str) -> None:
-        await (await self._clients.get()).pexpire(self._prefix + group, self._keep)
-
-    async def put_if_later(self, key: str, body: bytes, moment: datetime) -> bool:
+    async def put_if_later(self, key: str, body: bytes) -> bool:
         redis = await self._clients.get()
         group, _, name = key.rpartition("/")
-        moments = microseconds(moment), microseconds(self._clock() + FUTURE)
+        latest = microseconds(self._clock() + FUTURE)
         keep = round(self._keep / timedelta(milliseconds=1))
-        is_stored = await redis.eval(
-            _PUT_IF_LATER, 1, self._prefix + group, name, body, *moments, keep
+        group_key = self._prefix + group
+        # Not EVALSHA: to a distant server its first call takes three times as long.
+        return bool(
+            await redis.eval(_PUT_IF_LATER, 1, group_key, name, body, latest, keep)
         )
-        return bool(is_stored)
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
@@ -190,10 +183,7 @@ class RedisStore:
         until = loop.time() + seconds
 
         async def take() -> bool:
-            async with asyncio.timeout(STORE_SECONDS):
-                return bool(
-                    await redis.set(key, holder, nx=True, px=round(seconds * 1_000))
-                )
+            return bool(await redis.set(key, holder, nx=True, px=round(seconds * 1e3)))
 
         try:
             while not (is_held := await take()) and loop.time() < until:  # noqa: ASYNC110

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Protocol
 
@@ -17,36 +16,27 @@ class Store(Protocol):
     """
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the bytes of keys of one group, and None for each that does not
-        exist.
+        """Return the bytes of keys of one group, and None for each that does not exist.
+        This counts as a use of them.
         """
-        ...
 
-    async def put(self, key: str, body: bytes, *, ttl: timedelta | None = None) -> None:
+    async def put(self, key: str, body: bytes) -> None:
         """Store bytes as a whole, or not at all."""
-        ...
 
     async def names(self, prefix: str) -> list[str]:
         """Return the keys that begin with a prefix; one that ends in a slash is that of
         a group.
         """
-        ...
 
     async def drop(self, keys: Iterable[str]) -> None:
         """Delete keys."""
-        ...
 
-    async def touch(self, group: str) -> None:
-        """Record that a group is used."""
-        ...
-
-    async def put_if_later(self, key: str, body: bytes, moment: datetime) -> bool:
+    async def put_if_later(self, key: str, body: bytes) -> bool:
         """Store bytes unless later ones are stored, and return whether they were.
 
         The bytes begin with their moment, as 20 digits of microseconds. Those of a
         moment more than a minute in the future are replaced.
         """
-        ...
 
     def lock(self, name: str, seconds: float) -> AbstractAsyncContextManager[bool]:
         """Hold a lock between processes, for which it waits at most `seconds`; yield
@@ -54,7 +44,6 @@ class Store(Protocol):
 
         It ends with the process that holds it, or after the same time.
         """
-        ...
 
 
 def partition_key(base_url: str, kind: str, account: bytes) -> bytes:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from asyncfin.cache.base import Cache, Partition
 from asyncfin.cache.codec import microseconds, row_moment
@@ -37,7 +37,7 @@ class DictStore:
         await self._work()
         return [self.rows.get(key) for key in keys]
 
-    async def put(self, key: str, body: bytes, *, ttl: timedelta | None = None) -> None:
+    async def put(self, key: str, body: bytes) -> None:
         await self._work()
         self.rows[key] = body
 
@@ -50,13 +50,10 @@ class DictStore:
         for key in keys:
             self.rows.pop(key, None)
 
-    async def touch(self, group: str) -> None:
-        await self._work()
-
-    async def put_if_later(self, key: str, body: bytes, moment: datetime) -> bool:
+    async def put_if_later(self, key: str, body: bytes) -> bool:
         await self._work()
         stored = row_moment(self.rows.get(key, b""))
-        if microseconds(moment) < stored <= microseconds(self._clock() + FUTURE):
+        if row_moment(body) < stored <= microseconds(self._clock() + FUTURE):
             return False
         self.rows[key] = body
         return True

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from asyncfin.cache.record import EntityRecord
-from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from tests.cache.stored import AT, DATASET, ENTITY, OTHER, URL, blocks, catalogue, content, current
 
@@ -82,8 +81,6 @@ async def test_unused_data_expire(redis: Redis) -> None:
     await part.blocks(ENTITY, DATASET, "original")
     await part.catalogue(ENTITY, DATASET)
     await part.record(ENTITY)
-    assert sorted([await redis.pttl(name) > 5_000 for name in names]) == [False, True, True]
-    await part.observe(ENTITY, EntityRecord(utc_now(), DATASET))
     assert [await redis.pttl(name) > 5_000 for name in names] == [True, True, True]
 
 

@@ -1,6 +1,7 @@
 """A store that is away, stopped, read-only, full or closed while the service publishes anew."""
 
 import asyncio
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -110,7 +111,7 @@ async def test_publication_is_read_despite_the_folder(trouble: str, tmp_path: Pa
 
     async def spoil() -> None:
         if trouble == "locked":
-            local.try_lock(local.open_private(folder / "lock"))
+            local.try_lock(os.open(folder, os.O_RDONLY))
             return
         shutil.rmtree(folder)
         if trouble == "a file":

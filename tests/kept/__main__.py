@@ -84,7 +84,6 @@ async def write(folder: Path) -> None:
         await bucket.acquire()
     await bucket.aclose()
     shutil.rmtree(folder / "_night.journal")
-    (folder / "cache" / "lock").unlink()
     (folder / "noted.json").write_text(json.dumps(noted(folder), indent=1, sort_keys=True) + "\n")
 
 

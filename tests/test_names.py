@@ -25,7 +25,6 @@ PARTICIPLE = re.compile(r"[a-z]{3,}(?<!e)ed")
 VAGUE_NAMES: dict[str, int] = {
     "analysis": 3,
     "cache": 1,
-    "cli": 3,
     "conformance": 3,
     "extraction": 18,
     "ground": 17,  # public fields of errors and events

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
 # The series of a metric and path, each with the position of its catalogue.
 Matches: TypeAlias = "Sequence[tuple[int, Match]]"
-# How many metrics of several entities, and rows of a search, a table has.
-_MOST_METRICS = 200
+# How many rows the table of a search has.
 _MOST_MATCHES = 20
 _CLOSE = "nothing has all these words; close to them:"
 _LISTS = ("reporting_group_ids", "entity_ids")
@@ -68,8 +67,7 @@ async def catalogue(
     It costs one request for each 100 series of an entity's dataset, at least
     one; one if a cache has its current catalogue. The reporting groups, metrics
     and scope paths listed are what `asyncfin query` takes as --group, --metric
-    and --scope. Of several entities it prints a table of metrics: how many
-    series of each an entity has. With --search it prints a row for each metric
+    and --scope. With --search it prints a row for each metric
     and scope path that the words mean, best first: words of labels, metrics and
     scopes, or what analysts say, such as sales, R&D, capex. CSV and JSON have
     the ids, and descriptions, which state the unit.
@@ -122,15 +120,12 @@ async def catalogue(
             pass
         elif search is not None:
             _print_matches(SearchResult.group(results), catalogues, search, form)
-        elif len(entities) == 1:
-            (item,) = catalogues
-            _print_series(_part(item, item.select(select)), len(item), form)
         else:
-            _print_metrics(catalogues, select, form)
+            _print_series(catalogues, select, form, has_more=len(entities) > 1)
     except SelectionError:
-        check_failed(answers, len(entities), names)
+        check_failed(answers.errors, answers.cause, len(entities), names)
         raise
-    check_failed(answers, len(entities), names)
+    check_failed(answers.errors, answers.cause, len(entities), names)
 
 
 def _print_publication(fields: Mapping[str, Any], form: Form) -> None:
@@ -156,73 +151,58 @@ def _part(catalogue: "Catalogue", series: Iterable["CatalogueSeries"]) -> "Catal
     return evolve(catalogue, groups=tuple(groups))
 
 
-def _print_series(part: "Catalogue", total: int, form: Form) -> None:
-    """Print the selected series of a catalogue, which has so many in all."""
+def _print_series(
+    catalogues: Sequence["Catalogue"], select: "Select", form: Form, *, has_more: bool
+) -> None:
+    """Print the selected series of catalogues.
+
+    Args:
+        has_more: more entities than one are meant: some need not have any.
+
+    Raises:
+        SelectionError: none of them has any.
+    """
+    parts = [
+        _part(item, item.select(select, allow_missing=has_more)) for item in catalogues
+    ]
+    if not any(map(len, parts)) and (full := list(filter(len, catalogues))):
+        missing = full[0].missing(select)
+        raise SelectionError(full[0].explain(missing), missing=missing)
     if form.json:
-        print_json(asdict(part, recurse=False))
-        return
-    if form.csv:
+        documents = [asdict(part, recurse=False) for part in parts]
+        print_json(documents if has_more else documents[0])
+    elif form.csv:
         # One row a series: a spreadsheet filters by the columns that the options are
         # named after.
-        print_rows(list(part.rows()), as_json=False)
-        return
+        print_rows([row for part in parts for row in part.rows()], as_json=False)
+    else:
+        for index, part in enumerate(parts):
+            if index > 0:
+                print_line("")
+            _print_catalogue(part, len(catalogues[index]))
+
+
+def _print_catalogue(part: "Catalogue", total: int) -> None:
+    """Print the selected series of a catalogue, which has so many in all."""
     print_line(named_entity(part), "bold")
     for group in part.groups:
         words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
-        title = f"{group.reporting_group_id}: {group.name} ({words})"
-        print_line(f"\n{title}")
+        print_line(f"\n{group.reporting_group_id}: {group.name} ({words})")
         rows = [
             (series.metric_id, series.label, series.scope_path)
             for series in group.series
         ]
         print_table(("metric", "label", "scope path"), rows)
     lines = [
-        f"publication {part.dataset_id} of {part.created_timestamp:%Y-%m-%d %H:%M} UTC",
+        f"\npublication {part.dataset_id} of "
+        f"{part.created_timestamp:%Y-%m-%d %H:%M} UTC",
         f"{len(part):,} of {counted(total, 'series', 'series')}: "
         f"{counted(len(part.by_metric), 'metric')}, "
         f"{counted(len(part.by_path), 'scope path')}, "
         f"{counted(len(part.groups), 'reporting group')}",
         f"{counted(len(part.periods), 'period')}: {spanned(part.periods) or 'none'}",
     ]
-    print_line("\n".join(["", *lines]), "dim")
-
-
-def _print_metrics(
-    catalogues: Sequence["Catalogue"], select: "Select", form: Form
-) -> None:
-    """Print how many series of each metric the entities have.
-
-    Raises:
-        SelectionError: none of them has any.
-    """
-    from asyncfin.text import GAP
-
-    parts = [
-        _part(item, item.select(select, allow_missing=True)) for item in catalogues
-    ]
-    if not any(map(len, parts)) and any(map(len, catalogues)):
-        catalogue = next(filter(len, catalogues))
-        missing = catalogue.missing(select)
-        raise SelectionError(catalogue.explain(missing), missing=missing)
-    if form.json:
-        print_json([asdict(part, recurse=False) for part in parts])
-        return
-    if form.csv:
-        print_rows([row for part in parts for row in part.rows()], as_json=False)
-        return
-    labels: dict[str, str] = {}
-    for part in parts:
-        for metric_id, series in part.by_metric.items():
-            labels.setdefault(metric_id, series[0].label)
-    rows = []
-    for metric_id, label in labels.items():
-        counts = [len(part.by_metric.get(metric_id, ())) for part in parts]
-        texts = [f"{count:,}" if count else GAP for count in counts]
-        rows.append([metric_id, label, *texts])
-    # Those that most entities have come first.
-    rows.sort(key=lambda row: row[2:].count(GAP))
-    heads = ["metric", "label", *entity_names(parts).values()]
-    print_table(heads, rows, _MOST_METRICS, " metrics")
+    print_line("\n".join(lines), "dim")
 
 
 def _print_matches(
@@ -336,7 +316,7 @@ async def names(
             replace_file(file, methodcaller("write", content))
         total = counted(len(rows), "entity", "entities")
         print_text(f"{file}: {total}, {additions:,} of them new")
-    check_failed(answers, len(entities), names)
+    check_failed(answers.errors, answers.cause, len(entities), names)
 
 
 def _read_names(file: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -109,6 +109,8 @@ _OPTIONS = {
     "max_requests": "--max-requests",
     "max_age": "--max-age",
     "months": "--trailing",
+    "start": "--from",
+    "end": "--to",
     "to": "--into",
     "n": "--latest",
     "when": "the time",
@@ -123,6 +125,10 @@ _PERIOD_OPTIONS = (
 _PHRASES = {
     " or None,": ",",
     "a date or datetime with a time zone, or its text,": "a date or time",
+    " before start: ": " before --from: ",
+    "a Period or its label (FY2024, FY2024-Q3), a pair (year, end_month) of fiscal "
+    "months or a year,": "a year, a month such as FY2024-03, or a period such as "
+    "FY2024-Q1,",
     "allow_http=True": "--allow-http is given",
     "extract(..., history=True) (--history on the command line)": "extract --history",
 }
@@ -173,7 +179,7 @@ def prefix_errors(option: str) -> Iterator[None]:
     try:
         yield
     except SelectionError as error:
-        complaint = with_options(error).replace("end_month", "the month")
+        complaint = with_options(error)
     else:
         return
     # In place of an argument's name.
@@ -210,20 +216,19 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
             if failure.missing:
                 advice = _propose_repeating(failure.missing) or _SEE_CATALOGUE
         case OSError() if "://" in str(failure.filename):
+            # The reason can be a long text about an address that the user has never
+            # seen.
+            complaint = f"{failure.filename} can't be used ({failure.strerror})"
             advice = "the store fails: run it again later"
             if isinstance(failure, PermissionError):
                 advice = "check the credentials in the environment"
             elif isinstance(failure, FileNotFoundError):
                 advice = "check the address"
-            # Last, since it can be a long text about an address that the user has
-            # never seen.
-            reason = failure.strerror
-            complaint = f"{failure.filename} can't be used: {advice} ({reason})"
-            advice = ""
     # Notes are the names of the entities that it is about. One line, whatever the
     # message holds: standard error is read by scripts too.
     texts = [*getattr(failure, "__notes__", ()), complaint]
     line = " ".join(": ".join(texts).split())
+    line = re.sub(r"the option `(\w+)`", r"--\1", line)
     # The service's message often ends with a full stop.
     if advice:
         line = f"{line.removesuffix('.')}; {advice}"
@@ -252,13 +257,14 @@ def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
     from asyncfin import Exact, Trailing
 
     complaint = error.problem
-    name = re.split("[ :]", complaint, maxsplit=1)[0]
+    argument = re.split("[ :]", complaint, maxsplit=1)[0]
     names = dict(_OPTIONS)
-    for option in _PERIOD_OPTIONS:
-        if option in options:
-            names.setdefault("periods", option)
-    if name in names:
-        complaint = names[name] + complaint.removeprefix(name)
+    if period_options := [name for name in _PERIOD_OPTIONS if name in options]:
+        names["period"] = names["periods"] = period_options[0]
+        bounds = [name for name in ("--from", "--to") if name in options]
+        names["end_month"] = f"the month of {' or '.join(bounds)}"
+    if argument in names:
+        complaint = names[argument] + complaint.removeprefix(argument)
     complaint = _ARGUMENT.sub(lambda match: _OPTIONS[match[0]], complaint)
     for phrase, words in _PHRASES.items():
         complaint = complaint.replace(phrase, words)

@@ -69,13 +69,8 @@ async def explore(
         raise UsageError(
             f"--root-path must be a path such as /explore, not {root_path!r}"
         )
-    companies_by_id = names.offer(entity_ids, ids)
-    if service.base_url is not None and not companies_by_id:
-        raise UsageError(
-            "no company is offered: give entity ids, such as asyncfin explore "
-            "ENTITY_ID, or --ids FILE or --names FILE; without a service, the demo "
-            "companies are shown"
-        )
+    # Without a service, the demo companies are shown.
+    companies_by_id = names.offer(entity_ids, ids, may_be_none=not service.base_url)
     if companies_by_id:
         service.check()
 
@@ -170,10 +165,7 @@ async def mcp(
         http: Serve over HTTP on this address, such as 127.0.0.1:8767.
     """
     require("mcp", "mcp", "asyncfin mcp")
-    if not (companies := names.offer(entity_ids, ids)):
-        raise UsageError(
-            "no company is on offer: give entity ids, --ids FILE or --names FILE"
-        )
+    companies = names.offer(entity_ids, ids)
     token = os.environ.get(_TOKEN, "").strip()
     if http is not None and not token:
         raise UsageError(

@@ -261,23 +261,21 @@ def _split_entries(
     """
     from asyncfin.extraction.feed import run_time
 
-    change_rows, counts = [], dict[str, Counter[str]]()
+    change_rows, names_by_run = [], dict[str, list[str]]()
     for row in rows:
-        if contents.entry_runs[row["entity_id"]] == row["run"]:
-            counts.setdefault(row["run"], Counter())[row["entity_id"]] += 1
+        entity_id, run = row["entity_id"], row["run"]
+        if contents.entry_runs[entity_id] == run:
+            names_by_run.setdefault(run, []).append(contents.names[entity_id])
         else:
             change_rows.append(row)
     lines = []
-    for run, by_entity in counts.items():
-        first, *further = by_entity
-        entities = contents.names[first]
-        if further:
-            entities = counted(len(by_entity), "entity", "entities")
+    for run, names in names_by_run.items():
+        entities = counted(len(set(names)), "entity", "entities")
+        if len(set(names)) == 1:
+            entities = names[0]
         verb = "began the feed" if run == contents.runs[0] else "entered it"
-        lines.append(
-            f"{counted(by_entity.total(), 'row')} of {entities} {verb} on "
-            f"{run_time(run):%Y-%m-%d}"
-        )
+        day = f"{run_time(run):%Y-%m-%d}"
+        lines.append(f"{counted(len(names), 'row')} of {entities} {verb} on {day}")
     return change_rows, lines
 
 
@@ -300,8 +298,8 @@ def _describe_unknown(table: "pyarrow.Table", entity_ids: Sequence[str]) -> list
     ]
     lines = []
     for entry in entries[:_MOST_NAMED]:
-        name, since = entry["entity_name"] or entry["entity_id"], entry["kept_from"]
-        lines.append(f"{name}: kept from {since[:10]} on; nothing earlier is known")
+        name, day = entry["entity_name"] or entry["entity_id"], entry["kept_from"][:10]
+        lines.append(f"{name}: kept from {day} on; nothing earlier is known")
     if (hidden_count := len(entries) - _MOST_NAMED) > 0:
         lines.append(f"and {counted(hidden_count, 'more entity', 'more entities')}")
     return lines

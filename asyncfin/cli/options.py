@@ -19,8 +19,8 @@ from asyncfin.optional import library
 from asyncfin.words import Unit, either
 
 if TYPE_CHECKING:
-    from asyncfin import Period, Select
-    from asyncfin.typing import Names as NameTable, PeriodSelection
+    from asyncfin import Select
+    from asyncfin.typing import Bound, Names as NameTable, PeriodSelection
 
 Texts = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
@@ -192,40 +192,22 @@ class Periods:
             raise UsageError(f"--last goes with {either(list(rules))}: add one of them")
         if mode in ("--exact", "--trailing") and (self.first or self.final):
             raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
-        start = _parse_bound("--from", self.first, 1)
-        end = _parse_bound("--to", self.final, 12)
-        if start and end and end.fiscal_end < start.fiscal_start:
-            raise UsageError(
-                f"--to must not be before --from: {self.final} is before {self.first}"
-            )
+        start, end = _parse_bound(self.first, 1), _parse_bound(self.final, 12)
         if mode in rules:
-            with prefix_errors("--last"):
-                return rules[mode](start, end, self.last)
-        with prefix_errors(mode or "--from"):
-            if self.trailing is not None:
-                return Trailing(self.trailing)
-            return Exact(self.exact) if self.exact else FiscalRange(start, end)
+            return rules[mode](start, end, self.last)
+        if self.trailing is not None:
+            return Trailing(self.trailing)
+        return Exact(self.exact) if self.exact else FiscalRange(start, end)
 
 
-def _parse_bound(option: str, text: str | None, month: int) -> "Period | None":
-    """Return the period or fiscal end of an option; `month` completes a year."""
-    from asyncfin import Period
-
-    if text is None:
-        return None
-    with prefix_errors(f"{option} {text}"):
-        try:
-            return Period.parse(text)
-        except SelectionError as error:
-            proposal = error.instead
-        if match := re.fullmatch(r"(\d{4})|(?:FY)?(\d{4})-(\d\d)", text, re.ASCII):
-            return Period(int(match[1] or match[2]), int(match[3] or month), 0)
-    advice = f'; write "{proposal}"' if proposal else ""
-    # Strict, since a typing error must not become another year or period.
-    raise UsageError(
-        f"{option} must be a year, a month such as FY2024-03, or a period such as "
-        f"FY2024-Q1, not {text!r}{advice}"
-    )
+def _parse_bound(text: str | None, month: int) -> "Bound | None":
+    """Return the fiscal end of a year or month, a period as the text itself; `month`
+    completes a year.
+    """
+    match = re.fullmatch(r"(\d{4})|(?:FY)?(\d{4})-(\d\d)", text or "", re.ASCII)
+    if match is None:
+        return text
+    return int(match[1] or match[2]), int(match[3] or month)
 
 
 @Parameter(name="*")
@@ -280,7 +262,6 @@ class QueryForm(Form):
         return super().options() | flags
 
 
-_FILE = re.compile(r"\.(csv|json|txt|parquet|xlsx|png|pdf|svg)$")
 _ID = re.compile(r"O-\w{32}", re.ASCII)
 
 
@@ -335,9 +316,6 @@ class Names:
         """Return what to write in place of a word that is neither an id nor a name."""
         if text.startswith("O-"):
             return f"; an id is O- and 32 characters (id:{text} is sent as it is)"
-        if ending := _FILE.search(text):
-            is_picture = ending[0] in (".png", ".pdf", ".svg")
-            return f"; to write a file, {'--plot' if is_picture else '>'} {text}"
         # After an entity, something else is often meant.
         if not is_first and not self.table.close(text):
             return "; options select series and periods: --metric Revenue --annual"
@@ -354,11 +332,17 @@ class Names:
             return entity_ids
         raise UsageError("no entity is given: give entity ids or names")
 
-    def offer(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
+    def offer(
+        self, texts: Iterable[str], ids: Path | None, *, may_be_none: bool = False
+    ) -> dict[str, str]:
         """Return the names, or "", of the entities that arguments and a file of ids
         name, or else of all that have a name.
         """
         entity_ids = self.entity_ids(texts, ids) or self.table
+        if not entity_ids and not may_be_none:
+            raise UsageError(
+                "no company is on offer: give entity ids, --ids FILE or --names FILE"
+            )
         return {entity_id: self.table.get(entity_id, "") for entity_id in entity_ids}
 
     def add_names(self, text: str) -> str:
@@ -372,27 +356,19 @@ class Names:
 
 
 def _read_ids(path: Path, names: "NameTable") -> Sequence[str]:
-    """Return the entity ids of a file: ids or names, one per line, or a file of names;
-    # begins a comment.
+    """Return the entity ids of a file of ids or names, one per line; # begins a
+    comment.
     """
-    from asyncfin.names import read_rows
-
     label = f"--ids {path}"
-    with open_text(path, label, "give a file of entity ids, one per line") as file:
-        lines = list(file)
-        heads = lines[0].casefold().split(",") if lines else []
-        if {"id", "name"} <= {head.strip() for head in heads}:
-            texts = ["", *(row["id"] for row in read_rows(lines)[1])]
-        else:
-            texts = [line.partition("#")[0].strip() for line in lines]
     entity_ids: list[str] = []
+    with open_text(path, label, "give a file of entity ids, one per line") as file:
+        texts = [line.partition("#")[0].strip() for line in file]
     for number, text in enumerate(texts, 1):
-        if not text:
-            continue
-        with prefix_errors(f"{label}, line {number}"):
-            # Without names, ids may have any form.
-            entity_ids += names.ids([text]) if names else [text]
-            check_entity_id(entity_ids[-1])
+        if text:
+            with prefix_errors(f"{label}, line {number}"):
+                # Without names, ids may have any form.
+                entity_ids += names.ids([text]) if names else [text]
+                check_entity_id(entity_ids[-1])
     if not entity_ids:
         raise UsageError(f"{label} contains no entity ids (one per line)")
     return entity_ids

@@ -36,7 +36,14 @@ from asyncfin.cli.terminal import (
     screen,
 )
 from asyncfin.errors import SelectionError, shorten_middle
-from asyncfin.words import Unit, counted, either, named_entity, number_text
+from asyncfin.words import (
+    Unit,
+    counted,
+    either,
+    listed,
+    named_entity,
+    number_text,
+)
 
 if TYPE_CHECKING:
     from asyncfin import Comparison, Panel, Value
@@ -53,7 +60,6 @@ _PICTURES = (".png", ".pdf", ".svg")
 _HINTS = {
     "periods are shown": "periods are shown: name periods, such as --annual, or take "
     "--csv or --json",
-    "left out": "left out (--all shows them)",
     "query all periods and call latest()": "write --latest 1",
     "query all periods for the latest of each series": "leave out the other options of "
     "periods to see those",
@@ -149,7 +155,7 @@ async def query(
         return
     for line in result.lacking(periods=not has_table):
         print_error(f"asyncfin: {line}")
-    check_failed(result, len(entities), names)
+    check_failed(result.failed, result.ended, len(entities), names)
     if unknown := result.unknown:
         first = next(iter(result)).catalogue
         raise SelectionError(first.explain(unknown), missing=unknown)
@@ -178,7 +184,11 @@ def _print_result(
             all_periods=not latest,
             empty=form.empty,
         )
-        _print_layout(layout, [*layout.notes, counted(result.requests, "request")])
+        notes = [
+            f"{note} (--all shows them)" if note.endswith("left out") else note
+            for note in layout.notes
+        ]
+        _print_layout(layout, [*notes, counted(result.requests, "request")])
 
 
 def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> None:
@@ -257,9 +267,8 @@ def _print_twelve_months(
     if form.json or form.csv:
         print_arrow(table, as_json=form.json)
         return
-    for panel in panels:
-        title = f"{named_entity(panel.catalogue)}, {panel.value_version} values"
-        print_line(title, "bold")
+    names = listed([named_entity(panel.catalogue) for panel in panels])
+    print_line(f"{names}, {panels[0].value_version} values" if panels else "", "bold")
     # The last row of a line is its latest end.
     latest = {(row["entity_id"], *row["series_ids"]): row for row in table.to_pylist()}
     _print_latest_months(list(latest.values()), form.unit)
@@ -285,9 +294,9 @@ def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -
     numbers, cells = [], []
     for row, value, scale in zip(rows, values, scales, strict=True):
         numbers.append(GAP if value is None else scale.text(value))
-        entity, label, scopes = _name_line(row)
+        entity, label, scopes = name = _name_line(row)
         # Groups that report different numbers differ in the ids of their series.
-        if names[entity, label, scopes] > 1:
+        if names[name] > 1:
             label += f", {', '.join(row['series_ids'])}"
         reason = row["reason"]
         if (way := row["how"]) is not None:
@@ -295,16 +304,13 @@ def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -
             # Only a fiscal year is a published number.
             title = "fiscal year, as published" if way == "year" else f"sum, {way}"
             reason = f"{title}: {' '.join(operands)}"
-        cells.append(
-            [entity, label + scale.suffix, scopes, row["period_label"], reason]
-        )
+        period = row["period_label"]
+        cells.append([entity, label + scale.suffix, scopes, period, reason])
     width = max(map(len, numbers))
     for line, number in zip(cells, numbers, strict=True):
         line.insert(4, number.rjust(width))
     heads = ["entity", "series", "scopes", "twelve months", "number", "how"]
-    # The entity is in the title already where there is one.
-    first = 0 if len({row["entity_id"] for row in rows}) > 1 else 1
-    print_table(heads[first:], [line[first:] for line in cells])
+    print_table(heads, cells)
     # Descriptions state the unit.
     texts = {row["description"].strip(): row["series_label"] for row in rows}
     for text, label in texts.items():

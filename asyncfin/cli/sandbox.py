@@ -62,10 +62,8 @@ async def sandbox(
     port: Annotated[
         int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))
     ] = 8765,
-    store: str = ":memory:",
     allowance: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     rate: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
-    burst: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
     dialect: Annotated[
         Dialect, Parameter(group=_DIALECT, negative_bool="no-")
     ] = Dialect(),
@@ -91,10 +89,8 @@ async def sandbox(
         public_url: The URL under which others reach it, such as http://sandbox:8765.
             [default: this machine]
         port: The port; 0 for a free one.
-        store: A SQLite file for publications, tokens and counts. [default: in memory]
         allowance: Data requests per day. [default: no limit]
         rate: Data requests per second. [default: no limit]
-        burst: How many data requests the rate permits at once.
     """
     if demo and datasets:
         raise UsageError("--demo shows the demo companies: leave dataset files out")
@@ -115,10 +111,8 @@ async def sandbox(
             host=host,
             public_url=public_url,
             port=port,
-            store=store,
             allowance=allowance,
             rate=rate,
-            burst=burst,
             dialect=dialect,
         )
         await _serve(service)
@@ -181,13 +175,11 @@ async def _show_demo() -> None:
         counts = map(str, (len(item), len(item.by_path), len(item.periods)))
         rows.append([item.entity_id, item.name, *counts, item.periods[-1].label])
     print_table(heads, rows)
-    costs = client.stats().by_operation.items()
     series = counted(len(plan.series), "series", "series")
-    requests = ", ".join(f"{cost.requests} {operation}" for operation, cost in costs)
     print_line(
         f"\n{panel.show('billions', min(screen().width, _WIDTH))}\n\n"
-        f"All of it came over HTTP, in {counted(progress.requests, 'request')}: "
-        f"{requests}.\nThe question means {series} and was planned into "
+        f"All of it came over HTTP, in {counted(progress.requests, 'request')}. The "
+        f"question\nmeans {series}, planned into "
         f"{counted(plan.requests, 'request')}.\n{_NEXT}"
     )
 

@@ -10,6 +10,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
@@ -22,7 +23,6 @@ from rich.status import Status
 from asyncfin import (
     Cache,
     Client,
-    Comparison,
     FileBucket,
     FileCache,
     RedisBucket,
@@ -187,12 +187,12 @@ class Answers(Generic[T]):
     """What was read of some entities, by entity id, and the errors of the others.
 
     Attributes:
-        ended: what ended the reading, as it fails every other entity too.
+        cause: what ended the reading, as it fails every other entity too.
     """
 
     results: dict[str, T] = field(factory=dict)
-    failed: dict[str, AsyncfinError] = field(factory=dict)
-    ended: AsyncfinError | None = None
+    errors: dict[str, AsyncfinError] = field(factory=dict)
+    cause: AsyncfinError | None = None
 
 
 async def read_each(
@@ -204,14 +204,14 @@ async def read_each(
     answers = Answers[T]()
 
     async def read_one(entity_id: str) -> None:
-        if answers.ended is not None:
+        if answers.cause is not None:
             return
         try:
             answers.results[entity_id] = await read(entity_id)
         except AsyncfinError as error:
-            answers.failed[entity_id] = error
+            answers.errors[entity_id] = error
             if ends_all(error, waits=False):
-                answers.ended = answers.ended or error
+                answers.cause = answers.cause or error
 
     jobs = [partial(read_one, entity_id) for entity_id in entity_ids]
     async with bounded(jobs, client.max_in_flight) as ends:
@@ -224,27 +224,31 @@ async def read_each(
     return answers
 
 
-def check_failed(outcome: Answers[Any] | Comparison, total: int, names: Names) -> None:
+def check_failed(
+    failures: Mapping[str, AsyncfinError],
+    cause: AsyncfinError | None,
+    total: int,
+    names: Names,
+) -> None:
     """Print a line for each entity that failed by itself, and raise an error if there
     is one.
 
     Args:
+        failures: the error of each entity that failed.
+        cause: what ended the reading of all.
         total: how many entities there are in all.
 
     Raises:
         EntitiesFailedError: some failed.
-        AsyncfinError: what ended the reading, or the error of the only entity.
+        AsyncfinError: the cause, or the error of the only entity.
     """
-    errors = {
-        entity_id: error
-        for entity_id, error in outcome.failed.items()
-        if not ends_all(error, waits=False)
-    }
-    if outcome.ended is None and errors and total == 1:
-        raise next(iter(errors.values()))
-    for entity_id, error in errors.items():
-        print_error(f"asyncfin: {names.add_names(entity_id)}: {error}")
-    if outcome.ended is not None:
-        raise outcome.ended
+    errors = [error for error in failures.values() if not ends_all(error, waits=False)]
+    if cause is None and errors and total == 1:
+        raise errors[0]
+    for entity_id, error in failures.items():
+        if error in errors:
+            print_error(f"asyncfin: {names.add_names(entity_id)}: {error}")
+    if cause is not None:
+        raise cause
     if errors:
-        raise EntitiesFailedError(list(map(Failure.of, errors.values())), total)
+        raise EntitiesFailedError(list(map(Failure.of, errors)), total)

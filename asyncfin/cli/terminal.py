@@ -93,18 +93,18 @@ def progress_console() -> Console:
 def print_table(
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],
-    most: int | None = None,
+    limit: int | None = None,
     hint: str = "",
 ) -> None:
     """Print a table that is no wider than the screen, with its first line in bold.
 
     Args:
-        most: print only so many rows, and then how many more there are.
+        limit: print only so many rows, and then how many more there are.
         hint: what has all of them.
     """
-    print_lines(table_lines(heads, rows[:most], screen().width))
-    if most is not None and len(rows) > most:
-        print_line(f"and {len(rows) - most:,} more{hint}", "dim")
+    print_lines(table_lines(heads, rows[:limit], screen().width))
+    if limit is not None and len(rows) > limit:
+        print_line(f"and {len(rows) - limit:,} more{hint}", "dim")
 
 
 def print_lines(lines: Sequence[str]) -> None:

@@ -103,7 +103,7 @@ def test_every_error_has_code_and_advice(kind: type[AsyncfinError]) -> None:
     if issubclass(kind, AllowanceExhaustedError):
         facts["resume_at"] = datetime(2026, 1, 1, tzinfo=UTC)
     if kind is UnknownToAllError:
-        facts["report"] = ExtractReport((), seconds=0.0, waits=0.0)
+        facts["report"] = ExtractReport((), seconds=0.0)
     code, line = exit_line(kind(**facts) if facts else kind("first\n second."))
     assert code in Exit
     assert code not in (Exit.OK, Exit.INTERRUPTED, Exit.BROKEN_PIPE)

@@ -20,8 +20,8 @@ MISTAKES = [
     ("query E --exact 1Q23", 'write "FY2023-Q1"'),
     ("query E --exact Q1-2023", "--exact must be a label such as FY2024"),
     ("query E --to 2023Q1", 'write "FY2023-Q1"'),
-    ("query E --to 2024-13", "--to 2024-13: the month must be a whole number from 1 to 12, not 13"),
-    ("query E --from 2024 --to 2023", "--to must not be before --from: 2023 is before 2024"),
+    ("query E --to 2024-13", "the month of --to must be a whole number from 1 to 12, not 13"),
+    ("query E --from 2024 --to 2023", "--to must not be before --from: FY2023-12 is before FY2024-01"),
     ("query E --to 2024-Q5", "--to must be a year, a month such as"),
     ("query E --exact FY2024 --exact FY2024", "--exact must be distinct"),
     ("query E --trailing 12 --from 2023", "--trailing takes neither --from nor --to"),
@@ -56,7 +56,6 @@ MISTAKES = [
     # Output.
     ("query E --output out.csv", "did you mean > FILE, or --into FOLDER?"),
     ("limits", "there is no limits: did you mean asyncfin usage --limits?"),
-    ("query E --csv out.csv", "to write a file, > out.csv"),
     ("query E --plot sales.xls", "--plot sales.xls must end in .png, .pdf or .svg"),
     ("extract E", "--into requires an argument"),
     ("record E --into ids.txt", "--into ids.txt is not a folder: give a folder or a new path"),

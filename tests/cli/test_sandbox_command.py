@@ -58,14 +58,9 @@ async def test_sandbox_serves_until_it_is_ended(serve: Callable[..., Served], en
     assert f"  {ENTITY}  Example [AG]\n" in result.err
 
 
-async def test_options_set_dialect_and_store(serve: Callable[..., Served], tmp_path: Path) -> None:
-    """Each option reaches the service, and a token outlives its process in the database file."""
-    store = ("--store", str(tmp_path / "store.db"))
-    process, _, token = serve(*store)
-    process.send_signal(signal.SIGINT)
-    finish(process)
-    _, base_url, new = serve(*store, "--dialect.last-cursor", "null", "--dialect.extras")
-    assert new != token
+async def test_options_set_the_dialect(serve: Callable[..., Served]) -> None:
+    """Each option reaches the service."""
+    _, base_url, token = serve("--dialect.last-cursor", "null", "--dialect.extras")
     async with Client(base_url, token, retry=Retry(attempts=1)) as client:
         catalogue = await client.catalogue(ENTITY)
         assert {series.basis[:2] for series in catalogue} == {"x-"}
@@ -106,11 +101,9 @@ def test_port_in_use_is_one_line(command: Command, service: Sandbox, dataset: st
     [
         (["nowhere.json"], "nowhere.json"),
         (["--port", "70000"], "--port"),
-        (["--burst", "0"], "--burst"),
         (["--host", "192.0.2.1"], "192.0.2.1"),
         (["--public-url", "sandbox:8765"], "it must be like http://name:8765"),
         (["--allowance", "-1"], "--allowance"),
-        (["--store", "/nonexistent/store.db"], "/nonexistent/store.db"),
         (["--dialect.order", "random"], "oldest"),
     ],
 )

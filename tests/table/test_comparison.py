@@ -9,30 +9,15 @@ import pytest
 from attrs import evolve
 
 from asyncfin import SelectionError, concat
-from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.scope import parse_path
 from asyncfin.model.selection import Exact
-from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of
+from tests.table.panels import renamed, together, with_fields, with_texts
 
 YEARS = [Period(year, 12, 12) for year in range(2020, 2026)]
 FY = {period.year: period for period in YEARS}
-
-
-def described(catalogue: Catalogue, descriptions: Mapping[str, str]) -> Catalogue:
-    groups = (
-        evolve(
-            group,
-            series=tuple(
-                msgspec.structs.replace(each, description=descriptions.get(each.metric_id, each.description))
-                for each in group.series
-            ),
-        )
-        for group in catalogue.groups
-    )
-    return evolve(catalogue, groups=tuple(groups))
 
 
 async def company(
@@ -48,9 +33,7 @@ async def company(
     panel = await panel_of(
         found, list(found["Revenue.annual"]), asked=Exact([FY[each] for each in asked]), listed=listed
     )
-    entity = evolve(panel.catalogue, name=name, entity_id="O-" + name[:1].lower() * 32)
-    catalogue = described(entity, descriptions)
-    return evolve(panel, grid=evolve(panel._grid, catalogue=catalogue, series=catalogue.series))
+    return with_texts(renamed(panel, name, "O-" + name[:1].lower() * 32), "description", descriptions)
 
 
 def printed(panels: list[Panel]) -> str:
@@ -58,17 +41,8 @@ def printed(panels: list[Panel]) -> str:
     return "\n".join([*shown.tables, *shown.notes])
 
 
-def together(panels: list[Panel]) -> Comparison:
-    by_place = {f"{place}": panel for place, panel in enumerate(panels)}
-    return Comparison(by_place, {}, {}, {}, panels[0].select, "original", 1)
-
-
 def descriptions(panels: list[Panel]) -> list[str]:
     return [line for line in printed(panels).splitlines() if line.startswith("Label of ") and ": " in line]
-
-
-def renamed(panel: Panel, name: str) -> Panel:
-    return evolve(panel, grid=evolve(panel._grid, catalogue=evolve(panel.catalogue, name=name)))
 
 
 async def test_ids_distinguish_companies_of_one_name() -> None:
@@ -107,25 +81,6 @@ async def test_unrequested_differs_from_no_value() -> None:
         ["?", "?", "5", "6"],
         ["", "7", "?", "?"],
     ]
-
-
-async def test_absent_period_needs_no_request() -> None:
-    """A period that a company does not list has no value there, whoever asked for it."""
-    apple = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
-    young = await company("Young", {2025: 1}, (2025,), listed=YEARS[-1:])
-    table = printed([apple, young])
-    assert "?" not in table
-    assert "Young        ·       1" in table
-
-
-async def test_company_without_periods_is_named() -> None:
-    """It has no row, so a line says why."""
-    apple = await company("Apple", {2024: 5}, (2024,))
-    gone = await company("Gone", {}, (2024,), listed=YEARS[:2])
-    table = printed([apple, gone])
-    assert "\nGone has no value in these periods" in table
-    assert "Apple has none" not in table
-    assert "none of these periods" not in printed([gone])
 
 
 async def test_absent_periods_share_a_line() -> None:
@@ -170,8 +125,7 @@ async def test_metrics_share_a_description() -> None:
     """Ten metrics in dollars take one line, and a description that only repeats the name none."""
     numbers = {f"{name}.annual": {FY[2024]: 1} for name in ("a", "b", "c")}
     panel = await panel_of(numbers, [FY[2024]])
-    catalogue = described(panel.catalogue, {"a": "Unit: USD.", "b": "Label of b", "c": "Unit: USD."})
-    panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue, series=catalogue.series))
+    panel = with_texts(panel, "description", {"a": "Unit: USD.", "b": "Label of b", "c": "Unit: USD."})
     assert descriptions([panel]) == ["Label of a, Label of c: Unit: USD."]
     assert "Label of b: " not in str(panel)
 
@@ -199,7 +153,7 @@ async def test_paths_that_contain_others_are_named(paths: list[str], line: str |
         msgspec.structs.replace(each, scopes=parse_path(path) if path else ())
         for each, path in zip(panel.catalogue.series, paths, strict=True)
     )
-    panel = evolve(panel, grid=evolve(panel._grid, series=series))
+    panel = with_fields(panel, series=series)
     shown = (str(panel).replace("\n  ", " "), panel._repr_html_())
     for each in shown:
         assert (line in each) if line else ("adding them up" not in each)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from typing import Any
 
 import pytest
@@ -57,12 +56,6 @@ def test_wide_metadata_have_every_field(panel: Panel) -> None:
         "entity_id": ENTITY_ID,
         "entity_name": "Example Company",
     }
-
-
-def test_json_omits_descriptions(panel: Panel) -> None:
-    """As a series of the service's query response is (spec 2.4)."""
-    (series,) = json.loads(panel.to_json())["series"]
-    assert [*series] == [*(name for name in STATED if name != "description"), "values"]
 
 
 def test_csv_is_without_the_period_meaning(panel: Panel) -> None:

@@ -4,13 +4,13 @@ import pickle
 from operator import attrgetter
 
 import pytest
-from attrs import evolve
 
 from asyncfin.errors import MalformedAnswerError, SelectionError
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Annual, Exact, FiscalRange, Quarterly, Trailing
 from asyncfin.table.panel import Panel
 from tests.answers import Stitched, catalogue_of, encoded, page_json, panel_of
+from tests.table.panels import with_fields
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
 Q1, Q2 = Period.parse("FY2024-Q1"), Period.parse("FY2024-Q2")
@@ -59,18 +59,6 @@ def test_series_by_its_id(panel: Panel) -> None:
         panel.show(all=True)  # type: ignore[call-arg]
 
 
-async def test_range_has_periods_with_values() -> None:
-    """A page may list periods in which nothing is observed."""
-    panel = await panel_of({"sales.annual": {FY24: 1}}, PERIODS)
-    assert panel.periods == (FY24,)
-
-
-async def test_exact_has_every_period_asked_for() -> None:
-    """A panel of Exact has every period asked for, also those that no page lists."""
-    panel = await panel_of({"sales.annual": {FY24: 1}}, [FY24], asked=Exact([FY24, Q1]))
-    assert panel.periods == (Q1, FY24)
-
-
 def test_one_is_the_only_series(panel: Panel) -> None:
     """With several, the error names them."""
     only = panel.where(lambda series: series.label == "Label of costs")
@@ -91,7 +79,7 @@ def test_where_selects_series_by_predicate(panel: Panel) -> None:
 
 def test_where_cuts_the_unlisted_ids(panel: Panel) -> None:
     """Of two series that the service left out, a panel without one of them names the other only."""
-    whole = evolve(panel, grid=evolve(panel._grid, unlisted_ids=("costs.annual", "empty.annual")))
+    whole = with_fields(panel, unlisted_ids=("costs.annual", "empty.annual"))
     cut = whole.where(lambda series: series.series_id != "empty.annual")
     assert cut.unlisted == ("costs.annual",)
     assert whole.where(lambda series: series.metric_id == "sales").unlisted == ()
@@ -145,16 +133,6 @@ async def test_trailing_panel_names_its_anchors() -> None:
     assert panel.anchored_by == ("sales.annual", "costs.annual")
     assert "the window ends at FY2024, set by Label of sales, Label of costs" in str(panel)
     assert "the window ends at FY2024" in panel._repr_html_()
-
-
-def test_a_panel_says_what_it_is(panel: Panel) -> None:
-    """Company, publication, size and how full it is, for people."""
-    text = str(panel)
-    assert "Example Company (O-0123456789abcdef0123456789abcdef), original values" in text
-    assert "4 series by 4 periods, FY2023 to FY2024: 5 values" in text
-    assert repr(panel) == (
-        "<Panel of Example Company (O-0123456789abcdef0123456789abcdef): 4 series by 4 periods>"
-    )
 
 
 def test_panel_does_not_cache_series(panel: Panel) -> None:

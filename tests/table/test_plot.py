@@ -4,15 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from attrs import evolve
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
-from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of
+from tests.table.panels import renamed, together, with_texts
 from tests.table.test_show import panel_with
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -56,16 +54,11 @@ async def test_series_has_a_line_per_duration() -> None:
     assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as first reported"
 
 
-def compared(*panels: Panel) -> Comparison:
-    by_place = {str(place): panel for place, panel in enumerate(panels)}
-    return Comparison(by_place, {}, {}, {}, panels[0].select, "original", 0)
-
-
 async def test_a_company_has_one_colour(pyplot: Any) -> None:
     """On all axes, also where one before it has no value; the legend names that one."""
     first, second, third = [await amounts_and_rates(name) for name in ("First", "Second", "Third")]
     second = second.where(lambda series: series.metric_id == "rate")
-    amounts, rates = compared(first, second, third).plot().figure.axes
+    amounts, rates = together([first, second, third]).plot().figure.axes
     colours = [{line.get_label(): line.get_color() for line in each.lines} for each in (amounts, rates)]
     assert colours == [{"First": "C0", "Third": "C2"}, {"First": "C0", "Second": "C1", "Third": "C2"}]
 
@@ -101,21 +94,14 @@ async def test_panels_share_axes() -> None:
     one = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
     axes = one.plot()
     assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as first reported"
-    other = renamed(await panel_of({"sales.annual": {FY24: 3, FY25: 4}}, [FY24, FY25]), "Other")
+    other = renamed(await panel_of({"sales.annual": {FY24: 3, FY25: 4}}, [FY24, FY25]), "Other", "O-Other")
     assert other.plot(axes) is axes
     assert axes.get_title(loc="left") == "Label of sales, Whole company, as first reported"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["Example Company", "Other"]
     assert ticks(axes) == ["FY2023", "FY2024", "FY2025"]
     axes.lines[0].remove()
-    third = renamed(await panel_of({"sales.annual": {FY23: 5}}, [FY23]), "Third")
+    third = renamed(await panel_of({"sales.annual": {FY23: 5}}, [FY23]), "Third", "O-Third")
     assert list(drawn(third.plot(axes))) == ["Other", "Third"]
-
-
-def renamed(panel: Panel, name: str) -> Panel:
-    """Return the panel of a company of another name."""
-    entity = "O-" + name.ljust(32, "0")
-    catalogue = evolve(panel.catalogue, name=name, entity_id=entity)
-    return evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
 
 
 async def test_axes_that_are_none_are_refused() -> None:
@@ -160,29 +146,18 @@ async def test_ticks_are_at_year_ends() -> None:
 async def test_a_label_is_drawn_as_text(label: str, tmp_path: Path) -> None:
     """Dollar signs begin no formula, an underscore hides no line, and controls are escaped."""
     panel = await panel_of({"a.annual": {FY24: 1}, "b.annual": {FY24: 2}}, [FY24])
-    series = tuple(msgspec.structs.replace(each, label=label + each.metric_id) for each in panel._grid.series)
-    panel = evolve(panel, grid=evolve(panel._grid, series=series))
-    axes = panel.plot()
+    axes = with_texts(panel, "label", {metric: label + metric for metric in "ab"}).plot()
     axes.figure.savefig(tmp_path / "picture.svg", format="svg")
     assert len(axes.get_legend().get_texts()) == 2
     axes.legend()  # a legend of the user's own takes the same labels
     axes.figure.savefig(tmp_path / "picture.png")
 
 
-def formatted(panel: Panel, formats: dict[str, str]) -> Panel:
-    """Return the panel with other number formats, by series id."""
-    series = tuple(
-        msgspec.structs.replace(each, number_format=formats.get(each.series_id, each.number_format))
-        for each in panel._grid.series
-    )
-    return evolve(panel, grid=evolve(panel._grid, series=series))
-
-
 async def amounts_and_rates(name: str = "Example Company") -> Panel:
     """Return billions in one format, and a ratio in another."""
     numbers = {"sales.annual": {FY23: 2e9, FY24: 3e9}, "rate.annual": {FY23: 0.2, FY24: 0.3}}
     panel = await panel_of(numbers, [FY23, FY24])
-    return renamed(formatted(panel, {"rate.annual": "0.0%"}), name)
+    return renamed(with_texts(panel, "number_format", {"rate": "0.0%"}), name, f"O-{name}")
 
 
 async def test_number_formats_have_own_scales(pyplot: Any) -> None:
@@ -218,9 +193,7 @@ async def test_axis_shows_the_descriptions() -> None:
     axes = dollars.plot()
     assert axes.get_ylabel() == "About sales.annual. Unit: USD."
     other = "In $ or _yen_. Unit: JPY."
-    series = tuple(msgspec.structs.replace(each, description=other) for each in dollars._grid.series)
-    yen = evolve(renamed(dollars, "Other"), grid=evolve(renamed(dollars, "Other")._grid, series=series))
-    yen.plot(axes)
+    with_texts(renamed(dollars, "Other", "O-Other"), "description", {"sales": other}).plot(axes)
     units = "About sales.annual. Unit: USD.\nIn \\$ or _yen_. Unit: JPY."
     assert axes.get_ylabel() == units
 
@@ -244,9 +217,9 @@ async def test_ticks_are_the_numbers_of_texts(number: float, text: str, tick: st
 
 async def test_percentage_scales_have_own_axes() -> None:
     """0.119 and 11.9 are both 11.9 %: on one axis, one of them would be wrong."""
-    share = renamed(await panel_with((0.119, "11.9%")), "Share")
-    percent = renamed(await panel_with((11.9, "11.9%")), "Percent")
-    axes = compared(share, percent).plot()
+    share = renamed(await panel_with((0.119, "11.9%")), "Share", "O-Share")
+    percent = renamed(await panel_with((11.9, "11.9%")), "Percent", "O-Percent")
+    axes = together([share, percent]).plot()
     assert [[*each.lines[0].get_ydata()] for each in axes.figure.axes] == [[0.119], [11.9]]
 
 
@@ -261,7 +234,7 @@ async def test_percentage_scales_have_own_axes() -> None:
 async def test_the_labels_of_ticks_are_distinct(numbers: tuple[float, float], form: str) -> None:
     """With as many digits as that takes, and no more."""
     panel = await panel_of({"sales.annual": dict(zip((FY23, FY24), numbers, strict=True))}, [FY23, FY24])
-    axes = formatted(panel, {"sales.annual": form}).plot()
+    axes = with_texts(panel, "number_format", {"sales": form}).plot()
     axes.figure.canvas.draw()
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert len(labels) > 2

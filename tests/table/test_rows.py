@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from asyncfin.errors import ArgumentError
-from asyncfin.table.panel import Panel
 from tests.table.test_show import panel_with
 
 POWERS: dict[Any, int] = {"thousands": 3, "millions": 6, "billions": 9}
@@ -99,11 +97,3 @@ async def test_auto_unit_follows_the_median() -> None:
         (row,) = panel.rows(unit="auto")
         assert row.unit == unit
         assert row.name == "Label of Sales"
-
-
-async def test_a_wrong_unit_is_rejected() -> None:
-    """Before anything is decoded, with what to write."""
-    panel: Panel = await panel_with((5, "5"))
-    wrong: Any = "trillions"
-    with pytest.raises(ArgumentError, match=r"unit must be .*'millions'.*, not 'trillions'"):
-        panel.rows(wrong)

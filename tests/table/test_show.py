@@ -64,8 +64,9 @@ async def test_unknown_unit_or_width_is_rejected() -> None:
     """Before anything is decoded, with what to write."""
     panel = await panel_with((5, "5"))
     wrong: Any = "trillions"
-    with pytest.raises(ArgumentError, match=r"unit must be .*'millions'.*, not 'trillions'"):
-        panel.show(wrong)
+    for show in (panel.show, panel.rows):
+        with pytest.raises(ArgumentError, match=r"unit must be .*'millions'.*, not 'trillions'"):
+            show(wrong)
     for width in (39, 40.5, True):
         with pytest.raises(ArgumentError, match="width must be"):
             panel.show(width=width)

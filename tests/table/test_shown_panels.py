@@ -1,9 +1,7 @@
 """How panels show themselves: as text, in notebooks, as JSON, as arrays and labelled frames."""
 
-import re
 from typing import Any, cast
 
-import msgspec
 import pytest
 from attrs import evolve
 
@@ -12,12 +10,12 @@ from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Annual, Exact
-from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel, concat
 from asyncfin.text import cell_width, table_lines
 from tests import handmade
 from tests.answers import panel_of
+from tests.table.panels import with_fields, with_texts
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
 Q1, Q2 = Period.parse("FY2024-Q1"), Period.parse("FY2024-Q2")
@@ -37,22 +35,15 @@ async def panel() -> Panel:
 
 def relabelled(panel: Panel, **labels: str) -> Panel:
     """Return the panel with other labels for some of its metrics."""
-    series = tuple(with_label(each, labels.get(each.metric_id, each.label)) for each in panel._grid.series)
-    return evolve(panel, grid=evolve(panel._grid, series=series))
-
-
-def unlisted(panel: Panel, series_ids: tuple[str, ...]) -> Panel:
-    return evolve(panel, grid=evolve(panel._grid, unlisted_ids=series_ids))
-
-
-def with_label(series: CatalogueSeries, label: str) -> CatalogueSeries:
-    return msgspec.structs.replace(series, label=label)
+    return with_texts(panel, "label", labels)
 
 
 def test_text_has_a_table_per_duration(panel: Panel) -> None:
     """Years, then quarters, then half years, each with the series that have a value there."""
+    company = "Example Company (O-0123456789abcdef0123456789abcdef)"
+    assert repr(panel) == f"<Panel of {company}: 4 series by 5 periods>"
     assert str(panel).split("\n\n") == [
-        "Example Company (O-0123456789abcdef0123456789abcdef), original values",
+        f"{company}, original values",
         "periods of 12 months\n"
         "series          FY2023  FY2024\n"
         "──────────────────────────────\n"
@@ -80,7 +71,7 @@ async def test_text_fits_a_hundred_columns() -> None:
     numbers = {f"m{at}.annual": dict.fromkeys(years, 10**14 + at) for at in range(30)}
     panel = await panel_of(numbers, years)
     panel = relabelled(panel, **{f"m{at}": f"{'A long name of a metric, ' * 5}{at}" for at in range(30)})
-    panel = unlisted(panel, tuple(f"series-with-a-long-id-{at:090}" for at in range(3)))
+    panel = with_fields(panel, unlisted_ids=tuple(f"series-with-a-long-id-{at:090}" for at in range(3)))
     text = str(panel)
     assert max(map(len, text.splitlines())) <= 100
     assert "FY2024" in text
@@ -100,15 +91,6 @@ async def test_text_fits_with_wide_characters() -> None:
     assert max(map(cell_width, str(panel).splitlines())) <= 100
 
 
-async def test_ids_distinguish_series_of_equal_names() -> None:
-    """Two rows of a table never have the same texts before their figures."""
-    panel = relabelled(
-        await panel_of({"a.annual": {FY24: 1}, "b.annual": {FY24: 2}}, [FY24]), a="Same", b="Same"
-    )
-    lines = [line.split() for line in str(panel).splitlines()]
-    assert lines[4:6] == [["Same", "a", "1"], ["Same", "b", "2"]]
-
-
 def test_an_empty_panel_says_why(panel: Panel) -> None:
     """No series, or series without a value in these periods: of which cadence, and what there is."""
     assert "no values, because no series is selected" in str(panel.where(lambda series: False))
@@ -121,22 +103,16 @@ def test_an_empty_panel_says_why(panel: Panel) -> None:
     assert max(map(len, str(quarterly).splitlines())) <= 100
 
 
-def test_the_unlisted_series_are_named(panel: Panel) -> None:
-    """The text has the ids of the series that the service left out."""
-    text = str(unlisted(panel, ("empty.annual",)))
-    assert text.endswith("\n1 series was left out by the service: Label of empty")
-
-
 @pytest.mark.parametrize("harm", ["\x1b[31m", "\x9b31m", "\u202e", "\x00", "\n", "\r"])
 def test_texts_are_escaped_for_terminals(panel: Panel, harm: str) -> None:
     """ESC, C1, marks of direction, NUL and line ends are escaped in str, repr and HTML."""
     catalogue = evolve(panel.catalogue, name=f"Evil{harm}Company")
     evil = relabelled(panel, sales=f"Sales{harm}", costs=f"Costs{harm}")
-    evil = unlisted(evolve(evil, grid=evolve(evil._grid, catalogue=catalogue)), (f"empty{harm}",))
+    evil = with_fields(evil, catalogue=catalogue, unlisted_ids=(f"empty{harm}",))
     for text in (str(evil), repr(evil), evil._repr_html_()):
         assert harm == "\n" or harm not in text
         assert "Evil\\" in text
-    assert len(str(evil).splitlines()) == len(str(unlisted(panel, ("empty",))).splitlines())
+    assert len(str(evil).splitlines()) == len(str(with_fields(panel, unlisted_ids=("empty",))).splitlines())
 
 
 async def test_notebook_has_the_same_tables() -> None:
@@ -145,19 +121,15 @@ async def test_notebook_has_the_same_tables() -> None:
     quarters = [Period(year, month, 3) for year in range(2000, 2025) for month in (3, 6, 9, 12)]
     numbers = {f"m{at}.annual": dict.fromkeys(years, at) for at in range(20)}
     panel = await panel_of(numbers | {"q.quarterly": dict.fromkeys(quarters, 5)}, [*years, *quarters])
-    annual, quarterly = panel._repr_html_().split("<table>")[1:]
+    annual, quarterly = panel._repr_html_().split('<div style="overflow-x: auto"><table>')[1:]
     quarterly, notes = quarterly.split("</table>")
     assert ">periods of 12 months<" in annual
-    assert ">periods of 3 months<" in quarterly
     assert "FY2024" in annual
     assert "-Q" not in annual
     assert "FY2024-Q4" in quarterly
-    assert re.search(r"FY2\d{3}(?!-)", quarterly) is None
-    lines = str(panel).splitlines()
     for note in ("the latest 19 of 125 periods are shown", "10 more series not shown"):
         assert note in notes
-        assert note in lines
-    assert panel._repr_html_().count('<div style="overflow-x: auto"><table>') == 2
+        assert note in str(panel).splitlines()
 
 
 def test_drop_empty_leaves_values(panel: Panel) -> None:
@@ -170,15 +142,6 @@ def test_drop_empty_leaves_values(panel: Panel) -> None:
     assert dropped.drop_empty().series_ids == dropped.series_ids
     nothing = panel.where(lambda series: series.metric_id == "empty").drop_empty()
     assert (len(nothing), nothing.periods) == (0, ())
-
-
-def test_numpy_has_the_numbers(panel: Panel) -> None:
-    """`numpy.array(panel)` is `to_numpy()`, of another type where one is asked for."""
-    np = pytest.importorskip("numpy")
-    np.testing.assert_array_equal(np.array(panel), panel.to_numpy())
-    np.testing.assert_array_equal(np.asarray(panel, dtype="float32"), panel.to_numpy().astype("float32"))
-    with pytest.raises(ValueError, match="no array to share"):
-        panel.__array__(copy=False)
 
 
 def test_concat_accepts_panels_only(panel: Panel) -> None:

@@ -10,6 +10,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from tests import examples
 from tests.answers import EVER, panel_of
+from tests.table.panels import with_fields
 
 PERIODS = [
     Period(year, month, duration)
@@ -95,7 +96,7 @@ def test_inactive_scope_has_no_active_month(start: Period | None, end: Period | 
     (group,) = panel.catalogue.scope_groups
     scope = msgspec.structs.replace(group.scopes[0], active_start=start, active_end=end)
     catalogue = evolve(panel.catalogue, scope_groups=(evolve(group, scopes=(scope,)),))
-    panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
+    panel = with_fields(panel, catalogue=catalogue)
     for month in MONTHS:
         period = Period(month.year, month.end_month, duration)
         active = {

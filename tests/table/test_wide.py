@@ -13,6 +13,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.selection import Annual, Exact, Resolved
 from asyncfin.table.panel import Panel, concat
 from tests.answers import EVER, panel_of
+from tests.table.panels import renamed, with_fields, with_texts
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -35,18 +36,8 @@ async def company(
 ) -> Panel:
     observed = sorted({period for found in numbers.values() for period in found})
     panel = await panel_of(numbers, observed, asked=asked, listed=listed)
-    entity_id = entity_id or f"O-{name[:1].lower() * 32}"
-    catalogue = evolve(panel.catalogue, name=name, entity_id=entity_id)
-    panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
-    return relabelled(panel, labels or {})
-
-
-def relabelled(panel: Panel, labels: Mapping[str, str]) -> Panel:
-    series = tuple(
-        msgspec.structs.replace(each, label=labels.get(each.metric_id, each.label))
-        for each in panel._grid.series
-    )
-    return evolve(panel, grid=evolve(panel._grid, series=series))
+    panel = renamed(panel, name, entity_id or f"O-{name[:1].lower() * 32}")
+    return with_texts(panel, "label", labels or {})
 
 
 @pytest.fixture
@@ -79,9 +70,6 @@ def test_companies_have_a_column_each(apple: Panel, nvidia: Panel) -> None:
     revenue = [each.where(lambda series: series.metric_id == "Revenue") for each in (apple, nvidia)]
     assert concat(revenue, "wide", True).column_names == ["period", "Apple", "NVIDIA"]
     assert len(json.loads(table.schema.metadata[b"asyncfin"])["panels"]) == 2
-    about = table.schema.field("NVIDIA, Label of Revenue").metadata
-    assert about[b"description"] == b"About Revenue.annual. Unit: USD."
-    assert (about[b"entity_name"], about[b"series_id"]) == (b"NVIDIA", b"Revenue.annual")
 
 
 async def test_null_means_no_value(apple: Panel) -> None:
@@ -118,7 +106,7 @@ def test_the_same_series_twice_is_refused(apple: Panel, nvidia: Panel) -> None:
 
 def test_versions_and_publications_are_different_series(apple: Panel) -> None:
     """What distinguishes them is in the names, only where it does."""
-    restated = evolve(apple, grid=evolve(apple._grid, value_version="latest_restated"))
+    restated = with_fields(apple, value_version="latest_restated")
     assert concat([apple, restated]).num_rows == 6
     assert concat([apple, restated], "wide", labels=True).column_names[1:3] == [
         "Apple, original, Label of Revenue",
@@ -126,7 +114,7 @@ def test_versions_and_publications_are_different_series(apple: Panel) -> None:
     ]
     assert concat([apple, restated], "wide").column_names[3].endswith(", Revenue.annual, original")
     newer = evolve(apple.catalogue, dataset_id="9d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d")
-    later = evolve(apple, grid=evolve(apple._grid, catalogue=newer))
+    later = with_fields(apple, catalogue=newer)
     assert concat([apple, later]).num_rows == 6
     names = concat([apple, later], "wide", labels=True).column_names
     assert names[1] == f"Apple, Label of Revenue, {apple.dataset.dataset_id}"
@@ -225,7 +213,7 @@ async def test_only_equal_names_change() -> None:
         msgspec.structs.replace(each, label="Same", metric_id="m", reporting_group_id="annual")
         for each in panel._grid.series
     )
-    panel = evolve(panel, grid=evolve(panel._grid, series=alike[:2]))
+    panel = with_fields(panel, series=alike[:2])
     assert panel.to_arrow("wide", labels=True).column_names[1:] == [
         "Same, a.annual",
         "Same, b.annual",

@@ -138,7 +138,7 @@ def as_of(
         [
             footer
             for footer in footers
-            if any(entry.moment <= moment for entry in footer.changes)
+            if any(entry.known_from <= moment for entry in footer.changes)
         ],
         columns_read,
         lambda table: compute.less_equal(table.column(KNOWN_FROM), until),
@@ -159,13 +159,11 @@ def _find_later(
     entity_ids: set[str] = set()
     later = []
     for footer in footers:
-        first = {
-            entry.entity_id: entry
-            for entry in footer.changes
-            if entry.entity_id not in entity_ids
-        }
-        entity_ids |= first.keys()
-        entries = [entry for entry in first.values() if entry.moment > moment]
+        entries = []
+        for entry in footer.changes:
+            if entry.entity_id not in entity_ids and entry.known_from > moment:
+                entries.append(entry)
+            entity_ids.add(entry.entity_id)
         names: dict[str, str | None] = {}
         for table in feed.tables(footer, _NAMES) if entries else ():
             names |= dict(example_rows(table, numbered(table, _NAMES[:1]), _NAMES))
@@ -173,7 +171,7 @@ def _find_later(
             {
                 "entity_id": entry.entity_id,
                 "entity_name": names[entry.entity_id],
-                "kept_from": utc_text(entry.moment),
+                "kept_from": utc_text(entry.known_from),
             }
             for entry in entries
         ]

@@ -18,7 +18,8 @@ from functools import cache
 from hashlib import sha256
 from typing import IO, Any
 
-from attrs import asdict, define, field, frozen
+import msgspec
+from attrs import define, field, frozen
 
 from asyncfin import concat
 from asyncfin.analysis.changes import (
@@ -31,7 +32,7 @@ from asyncfin.analysis.changes import (
     SeriesKey,
 )
 from asyncfin.errors import ManifestMismatchError
-from asyncfin.extraction.place import Place, structure
+from asyncfin.extraction.place import Moment, Place, structure
 from asyncfin.extraction.question import write_canonical
 from asyncfin.extraction.record import METADATA, Record
 from asyncfin.optional import pa, parquet
@@ -49,9 +50,9 @@ class Recorded:
     it had.
 
     Attributes:
-        known_from: when it became known, as ISO text in UTC.
+        known_from: when it became known.
         rows: the rows of its changes.
-        created: when it was published, as ISO text in UTC.
+        created: when it was published.
         ambiguous: its series that share metric, reporting group and scope path with
             another one: their ids, and these three.
         pruned: whether the entity has left the extraction, so that all of its rows
@@ -60,20 +61,16 @@ class Recorded:
 
     entity_id: str
     dataset_id: str
-    known_from: str
+    known_from: Moment
     rows: int
-    created: str
+    created: Moment
     ambiguous: Sequence[SeriesKey] = ()
     pruned: bool = False
 
-    @property
-    def moment(self) -> datetime:
-        return datetime.fromisoformat(self.known_from)
-
     def is_of(self, record: Record) -> bool:
         """Return whether an entity's file has this publication."""
-        is_same = self.created == record.created_timestamp.isoformat()
-        return is_same and self.dataset_id == record.dataset_id and not self.pruned
+        publication = (record.dataset_id, record.created_timestamp, False)
+        return (self.dataset_id, self.created, self.pruned) == publication
 
 
 @frozen
@@ -179,16 +176,6 @@ class Feed:
             footers.append(footer)
             previous = run
         return footers
-
-    def changes(self) -> dict[str, list[tuple[RunFooter, Recorded]]]:
-        """Return the publications of each entity that changed something, oldest first,
-        with their runs.
-        """
-        by_entity: dict[str, list[tuple[RunFooter, Recorded]]] = {}
-        for footer in self.chain():
-            for entry in footer.changes:
-                by_entity.setdefault(entry.entity_id, []).append((footer, entry))
-        return by_entity
 
     def check_head(self) -> str:
         """Verify that the last run's file is there, and return the fingerprint of the
@@ -327,8 +314,8 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
                 waiting = []
         if waiting:
             flush(waiting)
-        entry = {"format": FORMAT, "feed": asdict(footer)}
-        writer.add_key_value_metadata({METADATA: json.dumps(entry)})
+        entry = {"format": FORMAT, "feed": footer}
+        writer.add_key_value_metadata({METADATA: msgspec.json.encode(entry)})
 
 
 @cache

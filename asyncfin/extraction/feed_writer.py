@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from asyncfin import FiscalRange, concat
 from asyncfin.analysis.cells import plain
@@ -113,8 +113,11 @@ def record_files(
         return
     previous = runs[-1] if runs else None
     last: dict[str, Recorded] = {}
+    changes: dict[str, list[tuple[RunFooter, Recorded]]] = {}
     for footer in feed.chain():
         last |= {entry.entity_id: entry for entry in footer.publications}
+        for entry in footer.changes:
+            changes.setdefault(entry.entity_id, []).append((footer, entry))
     entity_ids = {
         entity_id
         for entity_id, record in records.items()
@@ -132,12 +135,12 @@ def record_files(
     run = run_name(began, previous)
     publications: list[Recorded] = []
     footer = RunFooter(run, previous, json.loads(question.text), publications)
-    changes = _Changes(feed, began, run, records, last, publications)
+    work = _Changes(feed, began, run, records, last, changes, publications)
     place.write(
         feed.path(run),
-        lambda stream: write_rows(stream, footer, changes.tables(sorted(entity_ids))),
+        lambda stream: write_rows(stream, footer, work.tables(sorted(entity_ids))),
     )
-    feed.write_head(run, "" if changes.has_damage else files)
+    feed.write_head(run, "" if work.has_damage else files)
 
 
 @define
@@ -146,6 +149,7 @@ class _Changes:
 
     Attributes:
         last: the last publication of each entity in the feed.
+        changes: the publications that changed something, by entity, with their runs.
         has_damage: whether a file could not be read.
     """
 
@@ -154,13 +158,9 @@ class _Changes:
     run: str
     records: Mapping[str, Record]
     last: Mapping[str, Recorded]
+    changes: Mapping[str, list[tuple[RunFooter, Recorded]]]
     publications: list[Recorded]
     has_damage: bool = False
-    # Those that changed something, by entity, with their runs.
-    _changes: dict[str, list[tuple[RunFooter, Recorded]]] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._changes = self.feed.changes()
 
     def tables(self, entity_ids: list[str]) -> Iterator[Any]:
         """Yield the changes of entities, which are sorted."""
@@ -178,12 +178,10 @@ class _Changes:
     def _state_of(self, entity_ids: list[str]) -> Any:
         """Return the rows of entities as the feed has them."""
         ids = pa.array(entity_ids, pa.string())
-        changes = [
-            change
-            for entity_id in entity_ids
-            for change in self._changes.get(entity_id, ())
-        ]
-        footers = {footer.run: footer for footer, _ in changes}
+        footers = {}
+        for entity_id in entity_ids:
+            for footer, _ in self.changes.get(entity_id, ()):
+                footers[footer.run] = footer
         return fold_changes(
             self.feed,
             [footers[run] for run in sorted(footers)],
@@ -213,12 +211,11 @@ class _Changes:
 
     def _compare(self, entity_id: str, state: Any, table: Any) -> Any:
         record = self.records.get(entity_id)
-        changes = self._changes.get(entity_id)
-        last = None if changes is None else changes[-1][1]
         if table is None and record is not None:  # it is damaged, and stays as it is
             return empty_rows()
-        old = Snapshot.empty()
-        if last is not None:
+        old, last = Snapshot.empty(), None
+        if entity_id in self.changes:
+            _, last = self.changes[entity_id][-1]
             rows = state.filter(compute.equal(state.column("entity_id"), entity_id))
             old = Snapshot(
                 rows.select(concat([]).column_names),
@@ -227,26 +224,19 @@ class _Changes:
             )
         if record is None:
             entry = evolve(self.last[entity_id], pruned=True, ambiguous=())
-            creation = self.began
-            rows = compare(old, Snapshot.empty(entry.dataset_id))
+            creation, snapshot = self.began, Snapshot.empty(entry.dataset_id)
         else:
             facts = json.loads(table.schema.metadata[METADATA])["panels"][0]
             ambiguous = frozenset(map(tuple, facts.get("ambiguous", ())))
             creation = record.created_timestamp
             entry = Recorded(
-                entity_id,
-                record.dataset_id,
-                "",
-                0,
-                creation.isoformat(),
-                tuple(sorted(ambiguous)),
+                entity_id, record.dataset_id, creation, 0, creation, sorted(ambiguous)
             )
             bare = table.replace_schema_metadata(None)
-            rows = compare(old, Snapshot(bare, record.dataset_id, ambiguous))
+            snapshot = Snapshot(bare, record.dataset_id, ambiguous)
+        rows = compare(old, snapshot)
         moment = self._known_from(last, creation)
-        self.publications.append(
-            evolve(entry, known_from=moment.isoformat(), rows=len(rows))
-        )
+        self.publications.append(evolve(entry, known_from=moment, rows=len(rows)))
         run = pa.repeat(pa.scalar(self.run), len(rows)).dictionary_encode()
         return rows.append_column(
             KNOWN_FROM, known_from_column(len(rows), moment)
@@ -259,6 +249,6 @@ class _Changes:
         After what is known already: then when the run began, or else just after that.
         """
         moment = min(creation, self.began).astimezone(UTC)
-        if last is None or moment > last.moment:
+        if last is None or moment > last.known_from:
             return moment
-        return max(self.began.astimezone(UTC), last.moment + _MICROSECOND)
+        return max(self.began.astimezone(UTC), last.known_from + _MICROSECOND)

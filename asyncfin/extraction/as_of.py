@@ -274,7 +274,8 @@ def open_feed(address: str | os.PathLike[str]) -> Feed:
     if not feed.runs():
         check_exists(feed.place)
         raise ManifestMismatchError(
-            f"{feed.place} has no change feed: an extraction with history begins one"
+            f"{feed.place} has no change feed: the option `history` of an extraction "
+            "begins one"
         )
     return feed
 

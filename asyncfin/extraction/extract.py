@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from asyncfin import Client, Select, checks
 from asyncfin.checks import check_entity_id
@@ -129,8 +129,7 @@ async def extract(
     first; each allowance starts with two entities at once, and one more for every eight
     that are done, so an allowance that is enough for any two of them makes progress.
 
-    An entity that failed because of the service (5xx, no connection, a time limit) is
-    read again after all others. Two rules end a run that cannot succeed:
+    Two rules end a run that cannot succeed:
 
     - Ten entities were rejected with 403, none has succeeded in this run, and no entity
       of the list has a file: the run ends with that error. If there are files, an
@@ -241,14 +240,15 @@ async def extract(
         fresh_for=fresh_for,
         chunk=chunk,
         history=history,
-        stop=asyncio.Event() if stop is None else stop,
+        stop=stop or asyncio.Event(),
         **flags,
     )
     place = await in_thread(partial(place_of, to))  # it looks at the disk
     job = Job(question, place, refresh, on_error)
     clock = client.clock if isinstance(client, Client) else utc_now
     run = Run(options, Tracker(ids, progress), clock)
-    report = await _Extraction(client, executor, job, run).run()
+    holder = Holder(began=clock())
+    report = await _Extraction(client, executor, job, run, holder).run()
     report.raise_for_unknown()
     return report
 
@@ -261,13 +261,10 @@ class _Extraction:
     _executor: Executor | MakeExecutor | None
     _job: Job
     _run: Run
-    _holder: Holder = field(init=False)
+    _holder: Holder
     _lock: Lock | None = None
     _is_open: bool = False
     _renewing: asyncio.Task[None] | None = None
-
-    def __attrs_post_init__(self) -> None:
-        self._holder = Holder(began=self._run.clock())
 
     async def run(self) -> ExtractReport:
         """Return the report of the run, which leaves its outcome next to the lock

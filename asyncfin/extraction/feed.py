@@ -33,7 +33,6 @@ from asyncfin.analysis.changes import (
 )
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.place import Moment, Place, structure
-from asyncfin.extraction.question import write_canonical
 from asyncfin.extraction.record import METADATA, Record
 from asyncfin.optional import pa, parquet
 
@@ -244,11 +243,6 @@ class Feed:
                 f"{self}: {run}.parquet is damaged "
                 f"({str(error).partition(chr(10))[0]}): restore it"
             ) from None
-
-    def question(self) -> str | None:
-        """Return the text of the feed's question; None without a feed."""
-        runs = self.runs()
-        return write_canonical(self.footer(runs[-1]).question) if runs else None
 
 
 def parquet_file(stream: IO[bytes]) -> Any:

@@ -36,7 +36,7 @@ from asyncfin.extraction.feed import (
     write_rows,
 )
 from asyncfin.extraction.place import Place
-from asyncfin.extraction.question import SharedQuestion, differences
+from asyncfin.extraction.question import SharedQuestion, differences, write_canonical
 from asyncfin.extraction.record import METADATA, Record
 from asyncfin.optional import compute, pa
 from asyncfin.typing import PeriodSelection, Rule
@@ -60,14 +60,15 @@ def find_feed(
         check_periods(question.periods)
     feed = Feed(place)
     feed.check_head()
-    text = feed.question()
-    if text is None:
+    runs = feed.runs()
+    if not runs:
         return feed if history else None
     if history is False:
         raise ManifestMismatchError(
             f"{feed} exists, and a run with history=False would leave a gap in it: "
             "continue it (history=None), or move it away first"
         )
+    text = write_canonical(feed.footer(runs[-1]).question)
     if text != question.text:
         raise ManifestMismatchError(
             f"{feed} belongs to another question, which differs in "

@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -81,8 +82,8 @@ def describe_run(
         "periods": str(question.periods),
         "value_version": question.value_version,
         "files": len(records),
-        "file_rows": sum(record.rows for record in records.values()),
-        "file_bytes": sum(record.bytes for record in records.values()),
+        "file_rows": sum(map(attrgetter("rows"), records.values())),
+        "file_bytes": sum(map(attrgetter("bytes"), records.values())),
         "began": utc_text(began),
         "ended": utc_text(end),
         "exit": code,
@@ -101,10 +102,9 @@ def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
     """Write the outcome of a run. It blocks."""
     content = msgspec.json.format(msgspec.json.encode(outcome), indent=2)
     place.write_journal("last.json", content)
-    failures = {
-        name: {"count": group["count"], "message": group["message"]}
-        for name, group in outcome["failures"].items()
-    }
+    failures = {}
+    for name, group in outcome["failures"].items():
+        failures[name] = {"count": group["count"], "message": group["message"]}
     line = msgspec.json.encode({**outcome, "failures": failures})
     runs = (place.read_bytes(place.journal_path("runs.jsonl")) or b"").splitlines()
     place.write_journal("runs.jsonl", b"\n".join([*runs[1 - _RUNS :], line, b""]))
@@ -113,11 +113,11 @@ def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
 def read_moments(place: Place, records: Mapping[str, Record]) -> dict[str, datetime]:
     """Return when each of these files was shown to be current. It blocks."""
     entries = place.read_journal("confirmed.json", dict[str, tuple[str, Moment]]) or {}
-    return {
-        entity_id: moment
-        for entity_id, (dataset_id, moment) in entries.items()
-        if entity_id in records and records[entity_id].dataset_id == dataset_id
-    }
+    moments = {}
+    for entity_id, (dataset_id, moment) in entries.items():
+        if entity_id in records and records[entity_id].dataset_id == dataset_id:
+            moments[entity_id] = moment
+    return moments
 
 
 def write_moments(

@@ -83,13 +83,11 @@ class Prefix(Place):
             raise self._as_os_error(error, kinds) from None
 
     def names(self, folder: str) -> list[str]:
-        keys = []
+        names: list[str] = []
         with self._failing() as obstore:
             for chunk in obstore.list(self._store, f"{folder}/"):
-                keys += [entry["path"] for entry in chunk]
-        return sorted(
-            key[len(folder) + 1 :] for key in keys if key.endswith(".parquet")
-        )
+                names += (entry["path"].removeprefix(f"{folder}/") for entry in chunk)
+        return sorted(name for name in names if name.endswith(".parquet"))
 
     def open(self, path: str) -> IO[bytes]:
         with self._failing() as obstore:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
@@ -52,13 +52,9 @@ class ExtractProgress:
     ended: EntityReport | None = None
 
 
-class OnProgress(Protocol):
-    """Called on the loop when the run begins, and after each request and each entity.
-
-    It must not block; its errors are logged.
-    """
-
-    def __call__(self, progress: ExtractProgress, /) -> None: ...
+# Called on the loop when the run begins, and after each request and each entity. It
+# must not block; its errors are logged.
+OnProgress: TypeAlias = Callable[[ExtractProgress], object]
 
 
 @define

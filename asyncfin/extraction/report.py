@@ -312,7 +312,13 @@ class ExtractReport:
                 "series that the service left out of its responses: "
                 f"{self.unlisted:,} (in {counted(count, 'entity', 'entities')})"
             )
-        lines += _describe_failures(self.failed)
+        failures = []
+        for entity in self.failed:
+            if (failure := entity.failure) is not None:
+                text = f"{entity.entity_id} failed: {failure.error}: {failure.message}"
+                failures.append(text)
+        if failures:
+            lines.append(listed(failures, 20, between="\n"))
         if self.others:
             lines.append(
                 f"files of entities that were not given: {self.others:,} (the option "
@@ -395,13 +401,3 @@ def _describe_missing(entities: Iterable[EntityReport]) -> list[str]:
         f"entities that do not have all of the question: {len(incomplete):,}",
         listed(lines, 5, between="\n"),
     ]
-
-
-def _describe_failures(entities: Iterable[EntityReport]) -> list[str]:
-    """Return a line for each failed entity, the first ones."""
-    lines = [
-        f"{entity.entity_id} failed: {entity.failure.error}: {entity.failure.message}"
-        for entity in entities
-        if entity.failure
-    ]
-    return [listed(lines, 20, between="\n")] if lines else []

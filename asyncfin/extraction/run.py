@@ -128,8 +128,6 @@ class Run:
     _lacking: int = 0  # entities that were read and do not have all of the query
     _rejected_ids: set[str] = field(factory=set)
     _has_asked: bool = False
-    # What failed because of the service is read again after all others.
-    _retried_ids: set[str] = field(factory=set)
 
     def begin(self, records: dict[str, Record], moments: dict[str, datetime]) -> None:
         """Begin with the files that are there."""
@@ -207,10 +205,7 @@ class Run:
         if self._must_ask:
             self._has_asked = True
             return pending[-1:]
-        first = [
-            entity_id for entity_id in pending if entity_id not in self._retried_ids
-        ]
-        return first or pending
+        return pending
 
     def note(self, result: Result) -> None:
         """Note and report what was read."""
@@ -223,9 +218,6 @@ class Run:
                 self.moments[entity_id] = self.clock()
             elif failure.status == 403:
                 self._rejected_ids.add(entity_id)
-            elif failure.concerns == "service" and entity_id not in self._retried_ids:
-                self._retried_ids.add(entity_id)
-                continue
             self.tracker.end(report)
         if self._is_doubtful and self.result.fatal_error is None:
             file_ids = self._with_file.intersection(self.tracker.ids)

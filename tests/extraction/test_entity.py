@@ -16,14 +16,6 @@ from tests.extraction.conftest import COMPANIES, IDS
 from tests.nights import Key, publication
 
 
-async def test_entity_answer_equals_query(client: Client, sandbox: Sandbox) -> None:
-    """For the catalogue and the question: two requests here."""
-    answer = await read_entity(client, IDS[0], Select(), Annual())
-    assert (len(sandbox.log), dict(answer.missing)) == (2, {})
-    expected = await client.query(IDS[0], Select(), Annual())
-    assert [(s.series_id, s.values) for s in answer.panel] == [(s.series_id, s.values) for s in expected]
-
-
 async def test_unknown_ids_are_not_a_failure(client: Client) -> None:
     """The answer holds the rest, and names it."""
     known = (await client.catalogue(IDS[0])).series[0].metric_id

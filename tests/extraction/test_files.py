@@ -111,3 +111,19 @@ async def test_id_no_file_name_can_hold(tmp_path: Path) -> None:
     (name,) = names(tmp_path / "night")
     assert name.startswith("O-..%2F")
     assert {row[0] for row in rows(tmp_path / "night")} == {odd}
+
+
+async def test_damage_page_repaired_refresh(client: Client, folder: Path) -> None:
+    """A file whose footer can be read is unchanged; page checksums show a reader the damage."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    path = folder / f"{IDS[2]}.parquet"
+    content = bytearray(path.read_bytes())
+    content[60] ^= 0xFF
+    path.write_bytes(content)
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert len(report.unchanged) == len(IDS)
+    with pytest.raises(OSError):
+        pq.read_table(path, page_checksum_verification=True)
+    await extract(client, IDS, Select(), Annual(), to=folder, refresh=True)
+    pq.read_table(path, page_checksum_verification=True)
+    assert rows(folder) == annual(*FIRST)

@@ -9,7 +9,6 @@ import pytest
 from asyncfin import (
     Annual,
     Client,
-    ManifestMismatchError,
     MemoryCache,
     Select,
     SelectionError,
@@ -65,18 +64,6 @@ async def test_files_are_flushed_to_disk(
     for name in names(folder):
         file, directory = ((folder / each).stat().st_ino for each in (name, "."))
         assert directory in flushed[flushed.index(file) :]
-
-
-async def test_an_extraction_around_another_is_refused(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """Readers would take its files for part of the table; no request is sent."""
-    await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "a" / "in")
-    spent = len(sandbox.log)
-    for ask in (extract, extract_cost):
-        with pytest.raises(ManifestMismatchError, match="is not an extraction's file"):
-            await ask(client, IDS[:1], Select(), Annual(), to=tmp_path / "a")
-    assert len(sandbox.log) == spent
 
 
 @pytest.mark.parametrize("segment", ["year=1999", "entity_id=x"])

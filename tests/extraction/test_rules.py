@@ -18,7 +18,7 @@ from asyncfin import (
     UnknownToAllError,
     extract,
 )
-from asyncfin.extraction.report import ExtractReport
+from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, names
 from tests.extraction.gate import TOKEN, entity, gate
@@ -183,3 +183,17 @@ async def test_failed_entity_may_have_name(client: Client, folder: Path) -> None
     select = Select(metric_ids="Nonsense")
     report = await extract(client, [IDS[0], UNKNOWN_ID], select, Annual(), to=folder)
     assert (dict(report.unknown), report.exit_code) == ({}, 1)
+
+
+def test_report_names_most_entities_lack() -> None:
+    """Each id or word with the number of entities, and no more than a few of them."""
+    few = EntityReport(IDS[0], "done", missing={"metric_ids": ("gen:A", "gen:B")})
+    more = EntityReport(IDS[1], "unchanged", missing={"basis": ("segments",), "metric_ids": ("gen:B",)})
+    assert str(ExtractReport((few, more), 1.0)).splitlines()[3:] == [
+        "entities that do not have all of the question: 2",
+        "missing: metric_ids 'gen:B' in 2 entities",
+        "missing: metric_ids 'gen:A' in 1 entity",
+        "missing: basis 'segments' in 1 entity",
+    ]
+    many = EntityReport(IDS[2], "done", missing={"metric_ids": tuple(f"gen:{at}" for at in range(1000))})
+    assert str(ExtractReport((many,), 1.0)).splitlines()[-1] == "and 995 more"

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as compute
 import pytest
 
 from asyncfin import (
@@ -22,9 +21,7 @@ from asyncfin import (
     RunInProgressError,
     Select,
     TokenBucket,
-    as_of,
     extract,
-    read_changes,
 )
 from asyncfin.extraction import workers
 from asyncfin.extraction.places import place_of
@@ -346,23 +343,3 @@ def test_chunk_contains_no_token(sandbox: Sandbox, folder: Path) -> None:
     assert sandbox.token.encode() not in sent
     assert b"make_killing_client" in sent
     assert pickle.loads(sent) == chunk
-
-
-async def test_workers_keep_the_change_feed(threads: Executor, sandbox: Sandbox, folder: Path) -> None:
-    """The same changes as of one process, in one file for each run."""
-    first = await extract(
-        Client.from_env, IDS, Select(), Annual(), to=folder, executor=threads, chunk=2, history=True
-    )
-    assert len(first.done) == len(IDS)
-    sandbox.publish(COMPANIES[2])
-    await extract(Client.from_env, IDS[:-1], Select(), Annual(), to=folder, executor=threads, prune=True)
-    table = read_changes(folder)
-    second = table.filter(compute.equal(table.column("run"), max(table.column("run").to_pylist())))
-    changed = set(zip(*(second.column(name).to_pylist() for name in ("entity_id", "change")), strict=True))
-    assert {entity_id for entity_id, _ in changed} == {IDS[2], IDS[-1]}
-    assert {change for entity_id, change in changed if entity_id == IDS[-1]} == {"vanished"}
-    assert len(set(table.column("run").to_pylist())) == 2
-    state = as_of(folder, "2999-01-01")
-    columns = ("entity_id", "series_id", "year", "end_month", "duration_months", "number")
-    found = zip(*(state.column(name).to_pylist() for name in columns), strict=True)
-    assert sorted(found) == rows(folder)

@@ -229,7 +229,7 @@ class Probe(Reader):
                 break
             if rejection is not None:
                 statement = f"exact refuses {total} periods, and accepts {count}"
-                self._find("limit", "4.3", statement, shown_by=rejection)
+                self._find("limit", "4.3", statement)
             return page[0], periods
         return None
 
@@ -454,13 +454,13 @@ class Probe(Reader):
         if not isinstance(response, ServiceError):
             if not _is_json(response):
                 statement = f"the body of {path} is not JSON"
-                self._find("break", spec, statement, shown_by=response)
+                self._find("break", spec, statement)
         elif response.status in (401, 403):
             statement = f"the token has no permission for {path}"
-            self._find("limit", spec, statement, shown_by=response)
+            self._find("limit", spec, statement)
         else:
             statement = f"{path} gives status {response.status}"
-            self._find("break", spec, statement, shown_by=response)
+            self._find("break", spec, statement)
 
 
 def _size_of(query: Query) -> str:

@@ -77,6 +77,7 @@ class Reader:
     _entity_id: str
     _max_requests: int
     _request_count: int = 0
+    _request_id: str | None = None  # the service's id of the last one
     _findings: dict[tuple[Kind, str, str], Finding] = field(factory=dict)
     _words: Words = field(factory=Words)
     _extras: Counter[tuple[str, str]] = field(factory=Counter)
@@ -110,18 +111,19 @@ class Reader:
         statement: str,
         count: int = 1,
         total: int | None = None,
-        shown_by: Response | ServiceError | None = None,
     ) -> None:
         """Add a finding, or count it again."""
         key = kind, spec, statement
         finding = self._findings.get(key)
         if finding is None:
-            finding = Finding(kind=kind, spec=spec, what=statement, count=0)
+            request_id = self._request_id if kind == "break" else None
+            finding = Finding(
+                kind=kind, spec=spec, what=statement, count=0, request_id=request_id
+            )
         self._findings[key] = evolve(
             finding,
             count=finding.count + count,
             of=None if total is None else (finding.of or 0) + total,
-            request_id=finding.request_id or getattr(shown_by, "request_id", None),
         )
 
     # --- requests
@@ -130,14 +132,17 @@ class Reader:
         """Send a request, and count its attempts."""
         if self._request_count >= self._max_requests:
             raise IncompleteError
+        self._request_id = None
         try:
             response = await self._client.request(
                 request.method, request.path, params=request.params, json=request.body
             )
         except AsyncfinError as error:
             self._request_count += error.attempts or 0
+            self._request_id = getattr(error, "request_id", None)
             raise
         self._request_count += response.attempts
+        self._request_id = response.request_id
         return response
 
     async def _fetch(self, request: Request) -> Response | ServiceError:
@@ -149,9 +154,9 @@ class Reader:
         """
         try:
             return await self._send(request)
-        except AllowanceExhaustedError as error:
+        except AllowanceExhaustedError:
             statement = "the request allowance was used up during the check"
-            self._find("limit", "8", statement, shown_by=error)
+            self._find("limit", "8", statement)
         except AsyncfinError as error:
             if ends_all(error, waits=False):
                 raise
@@ -179,7 +184,7 @@ class Reader:
                 self._extras[path, name] += count
             elif state:
                 statement = f"{place} is {state}"
-                self._find("differs", spec, statement, count, objects[place], response)
+                self._find("differs", spec, statement, count, objects[place])
 
     def _decode(self, response: Response, kind: type[PageT], spec: str) -> PageT:
         """Decode a body of the entity and the publication that are checked.
@@ -193,11 +198,11 @@ class Reader:
             page = msgspec.json.decode(text, type=kind)
             read_moment(page)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self._find("break", spec, _remove_values(str(error)), shown_by=response)
+            self._find("break", spec, _remove_values(str(error)))
             raise IncompleteError from None
         problem = self._find_problem(page)
         if problem:
-            self._find("break", spec, problem, shown_by=response)
+            self._find("break", spec, problem)
             raise IncompleteError
         return page
 
@@ -298,7 +303,7 @@ class Reader:
                 raise self._fail(response, "4.3")
             kind: Kind = "limit" if response.status == _TOO_LARGE else "break"
             statement = f"a valid query is rejected: {statement}"
-            self._find(kind, "4.3", statement, shown_by=response)
+            self._find(kind, "4.3", statement)
             return None
         if not self._has_object(response, "4.3", f"a valid query ({statement})"):
             return None
@@ -309,11 +314,11 @@ class Reader:
             return None
         if any(len(series.values) != len(page.periods) for series in page.series):
             breach = "a values array is not aligned with periods"
-            self._find("break", "4.3 rule 2", breach, shown_by=response)
+            self._find("break", "4.3 rule 2", breach)
             return None
         rows: Rows = {}
         for series in page.series:
-            self._compare_series(series, query, response)
+            self._compare_series(series, query)
             row = rows[series.series_id] = {}
             for period, value in zip(page.periods, series.values, strict=True):
                 if value is None:
@@ -323,13 +328,11 @@ class Reader:
                     self._has_restated = True
                     if query.value_version == "original":
                         breach = "original values are labelled latest_restated"
-                        self._find("break", "9.3", breach, shown_by=response)
-        self._compare_rows(rows, query, statement, response)
+                        self._find("break", "9.3", breach)
+        self._compare_rows(rows, query, statement)
         return rows, page.next_cursor or None
 
-    def _compare_rows(
-        self, rows: Rows, query: Query, statement: str, response: Response
-    ) -> None:
+    def _compare_rows(self, rows: Rows, query: Query, statement: str) -> None:
         """Compare cells with the query's periods, and with those of earlier queries."""
         cells = [
             (series_id, period, number)
@@ -341,38 +344,36 @@ class Reader:
             outside = sum(period not in periods for _, period, _ in cells)
             if outside:
                 breach = "exact returns values in periods that were not selected"
-                self._find("break", "4.3", breach, outside, len(cells), response)
+                self._find("break", "4.3", breach, outside, len(cells))
         different = 0
         for series_id, period, number in cells:
             key = query.value_version, series_id, period
             different += self._numbers.setdefault(key, number) != number
         if different:
             breach = f"numbers differ between two queries ({statement})"
-            self._find("break", "4.3", breach, different, shown_by=response)
+            self._find("break", "4.3", breach, different)
 
-    def _compare_series(
-        self, series: QuerySeries, query: Query, response: Response
-    ) -> None:
+    def _compare_series(self, series: QuerySeries, query: Query) -> None:
         """Compare a series of a query with the catalogue and with the selections."""
         entry = self._series.get(series.series_id)
         if entry is None:
             if self._has_all_series:
                 statement = "a series is not in the catalogue"
-                self._find("break", "4.3 rule 1", statement, shown_by=response)
+                self._find("break", "4.3 rule 1", statement)
             return
         if (
             series.metric_id not in query.metric_ids
             or series.scopes not in query.scope_combinations
         ):
             statement = "a series was not selected"
-            self._find("break", "4.3 rule 1", statement, shown_by=response)
+            self._find("break", "4.3 rule 1", statement)
         for name in (*IDENTITY, *DESCRIPTIVE):
             pair = getattr(series, name), getattr(entry, name)
             # A text that is absent is a finding of its own.
             if pair[0] != pair[1] and (name in IDENTITY or all(pair)):
                 statement = f"$.series[*].{name} differs from the catalogue"
                 severity: Kind = "break" if name in IDENTITY else "differs"
-                self._find(severity, "2.4", statement, shown_by=response)
+                self._find(severity, "2.4", statement)
 
     async def _expect_rejection(
         self, request: Request, spec: str, statement: str, status: Literal[400, 409]
@@ -383,13 +384,13 @@ class Reader:
             raise self._fail(response, spec)
         if not isinstance(response, ServiceError):
             if self._has_object(response, spec, statement):
-                self._find("break", spec, f"{statement} is accepted", shown_by=response)
+                self._find("break", spec, f"{statement} is accepted")
         elif response.status != status or response.code != code:
             problem = f"status {response.status}"
             if not response.has_error_object:
                 problem += " and no error object"
             text = f"{statement} gives {problem}, not {status} {code}"
-            self._find("break", spec, text, shown_by=response)
+            self._find("break", spec, text)
 
     async def _describe(self, request: Request, spec: str, statement: str) -> None:
         """Record whether the service accepts a request, or rejects it with 400."""
@@ -403,7 +404,7 @@ class Reader:
             self._find("reading", spec, f"{statement} is rejected")
         else:
             text = f"{statement} gives status {response.status}"
-            self._find("break", spec, text, shown_by=response)
+            self._find("break", spec, text)
 
     def _has_object(self, response: Response, spec: str, statement: str) -> bool:
         """Whether a 2xx has the requested object; record a break if it has not."""
@@ -411,7 +412,7 @@ class Reader:
         if isinstance(body, dict) and not _OBJECT_FIELDS.isdisjoint(body):
             return True
         text = f"{statement} gives status {response.status} without a dataset"
-        self._find("break", spec, text, shown_by=response)
+        self._find("break", spec, text)
         return False
 
     def _fail(self, error: ServiceError, spec: str) -> IncompleteError:
@@ -420,7 +421,7 @@ class Reader:
             self._find("reading", "9", "the publication changed during the check")
         else:
             statement = f"a valid request gives status {error.status}"
-            self._find("break", spec, statement, shown_by=error)
+            self._find("break", spec, statement)
         return IncompleteError()
 
 

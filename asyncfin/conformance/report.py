@@ -36,8 +36,7 @@ class Finding:
             and no id of a series, metric or scope.
         count: how often it was seen.
         of: among how many. None: not counted.
-        request_id: the service's id of the first request that shows it, if there is
-            one.
+        request_id: the service's id of the first request that shows a break, or None.
     """
 
     kind: Kind
@@ -51,7 +50,7 @@ class Finding:
         text = f"{self.spec}: {self.what}"
         if self.of is not None:
             text += f" ({self.count:,} of {self.of:,})"
-        if self.request_id and self.kind == "break":
+        if self.request_id:
             text += f" [request {self.request_id}]"
         return text
 

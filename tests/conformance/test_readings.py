@@ -121,6 +121,7 @@ async def test_rejected_range_ends_the_report(status: int, kind: str) -> None:
     report = await report_on(status_of=lambda _, sent: status if mode_of(sent) == "fiscal_range" else 200)
     assert words(report, kind) == ["a valid query is rejected: fiscal_range"]
     assert not report.complete
+    assert all(bool(entry.request_id) == (entry.kind == "break") for entry in report.findings)
 
 
 async def test_differing_catalogue_pages_are_named() -> None:

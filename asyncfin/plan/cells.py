@@ -9,9 +9,11 @@ plans of equal questions, in whatever order series are given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from functools import cached_property
+from itertools import chain, count
 from math import ceil
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from asyncfin.model.catalogue import Catalogue
@@ -65,65 +67,66 @@ class Cells:
     def __init__(
         self, catalogue: Catalogue, wanted_series: Iterable[CatalogueSeries]
     ) -> None:
-        metrics = {series.metric_id for series in wanted_series}
-        # In the catalogue's order, not in that of the wanted series: equal questions
-        # have equal plans.
-        rows = [row for metric, row in catalogue.by_metric.items() if metric in metrics]
-        path_of = {path: index for index, path in enumerate(catalogue.by_path)}
-        self._cell_of = {
-            series.series_id: (index, path_of[series.scopes])
-            for index, row in enumerate(rows)
-            for series in row
-        }
-        self._metric_ids = [row[0].metric_id for row in rows]
+        wanted_series = list(wanted_series)
+        wanted_metrics = set(map(attrgetter("metric_id"), wanted_series))
+        self._metric_ids: list[str] = []
         self._paths = list(catalogue.by_path)
+        path_of = dict(zip(self._paths, count()))
+        self._cell_of: dict[str, Cell] = {}
+        rows: list[tuple[CatalogueSeries, ...]] = []
+        # In the catalogue's order, not in that of the wanted series: equal queries have
+        # equal plans.
+        for metric_id, row in catalogue.by_metric.items():
+            if metric_id in wanted_metrics:
+                for series in row:
+                    cell = len(rows), path_of[series.scopes]
+                    self._cell_of[series.series_id] = cell
+                self._metric_ids.append(metric_id)
+                rows.append(row)
         self.wanted: SeriesByCell = {}
+        self._wanted_paths = set[int]()
         for series in wanted_series:
-            self.wanted.setdefault(self._cell_of[series.series_id], []).append(series)
+            cell = self._cell_of[series.series_id]
+            self.wanted.setdefault(cell, []).append(series)
+            self._wanted_paths.add(cell[1])
         # A query matches only series on its metrics and paths, so no others are
         # examined.
-        paths = {path for _, path in self.wanted}
         self.known: SeriesByCell = {}
+        self._paths_of: dict[int, list[int]] = {}
         for row in rows:
             for series in row:
-                cell = self._cell_of[series.series_id]
-                if cell[1] in paths:
+                metric, path = cell = self._cell_of[series.series_id]
+                if path in self._wanted_paths:
+                    if cell not in self.known:
+                        self._paths_of.setdefault(metric, []).append(path)
                     self.known.setdefault(cell, []).append(series)
 
     @property
     def density(self) -> float:
         """The share of wanted cells in the table of their metrics and paths."""
-        metrics, paths = self._wanted_lines
-        return len(self.wanted) / (metrics * paths)
-
-    @property
-    def _wanted_lines(self) -> tuple[int, int]:
-        """How many metrics and how many paths are wanted."""
-        metrics, paths = ({cell[side] for cell in self.wanted} for side in (0, 1))
-        return len(metrics), len(paths)
+        return len(self.wanted) / (len(self._metric_ids) * len(self._wanted_paths))
 
     def cross_product(self, home: Sequence[CatalogueSeries]) -> CrossProduct:
         """Return the query for these series: their metrics, paths and groups, and no
         others.
         """
-        cells = [self._cell_of[series.series_id] for series in home]
-        metrics = dict.fromkeys(metric for metric, _ in cells)
-        paths = dict.fromkeys(path for _, path in cells)
-        candidates = [
-            series
-            for metric in metrics
-            for path in self._paths_of[metric]
-            if path in paths
-            for series in self.known[metric, path]
-        ]
-        groups = dict.fromkeys(series.reporting_group_id for series in home)
+        metrics, paths = dict[int, None](), dict[int, None]()
+        groups = dict[str, None]()
+        for series in home:
+            metric, path = self._cell_of[series.series_id]
+            metrics[metric] = paths[path] = groups[series.reporting_group_id] = None
+        candidates: list[CatalogueSeries] = []
+        for metric in metrics:
+            for path in self._paths_of[metric]:
+                if path in paths:
+                    candidates += self.known[metric, path]
         matches = [item for item in candidates if item.reporting_group_id in groups]
         has_too_many = len(groups) > MAX_REPORTING_GROUP_IDS
         omits_groups = has_too_many or len(matches) == len(candidates)
         return CrossProduct(
             home,
-            tuple(self._metric_ids[metric] for metric in metrics),
-            tuple(self._paths[path] for path in paths),
+            tuple(map(self._metric_ids.__getitem__, metrics)),
+            tuple(map(self._paths.__getitem__, paths)),
             None if omits_groups else tuple(groups),
             candidates if omits_groups else matches,
         )
@@ -132,12 +135,10 @@ class Cells:
         """Return a single query for all wanted series; None if the caps do not allow
         it.
         """
-        metrics, paths = self._wanted_lines
-        if metrics > MAX_METRIC_IDS or paths > MAX_SCOPE_COMBINATIONS:
+        has_metrics = len(self._metric_ids) <= MAX_METRIC_IDS
+        if not has_metrics or len(self._wanted_paths) > MAX_SCOPE_COMBINATIONS:
             return None
-        return self.cross_product(
-            [series for cell_series in self.wanted.values() for series in cell_series]
-        )
+        return self.cross_product(list(chain.from_iterable(self.wanted.values())))
 
     def oversized_cells(self) -> list[CrossProduct]:
         """Return a query for each cell that has more than a page of series."""
@@ -163,13 +164,6 @@ class Cells:
             ):
                 if set_cells:
                     yield View(counts, set_cells)
-
-    @cached_property
-    def _paths_of(self) -> Mapping[int, list[int]]:
-        paths: dict[int, list[int]] = {}
-        for metric, path in self.known:
-            paths.setdefault(metric, []).append(path)
-        return paths
 
     @cached_property
     def _named(self) -> dict[str, None]:

@@ -14,6 +14,7 @@ window: the service would anchor it at each batch, and a foreign series can move
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from math import ceil
+from operator import attrgetter
 
 from attrs import evolve, field, frozen
 
@@ -40,6 +41,8 @@ _FEW = 100
 
 # Batches that a notebook shows.
 _SHOWN_BATCHES = 20
+
+_series_id = attrgetter("series_id")
 
 
 @frozen
@@ -230,8 +233,8 @@ def batches_of(
             reporting_group_ids=product.groups,
             value_version=value_version,
             expected_dataset_id=catalogue.dataset_id,
-            home=frozenset(series.series_id for series in product.home),
-            matched=frozenset(series.series_id for series in product.matching_series),
+            home=frozenset(map(_series_id, product.home)),
+            matched=frozenset(map(_series_id, product.matching_series)),
         )
         for product in _find_products(Cells(catalogue, series))
     )

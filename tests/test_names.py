@@ -32,7 +32,7 @@ VAGUE_NAMES: dict[str, int] = {
     "model": 3,
     "plan": 2,
     "read": 1,
-    "sandbox": 8,
+    "sandbox": 5,
     "table": 2,
     "wire": 5,
 }

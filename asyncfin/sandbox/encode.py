@@ -31,8 +31,10 @@ class EncodedSeries:
     metric_id: str
     path: str
     reporting_group_id: str
-    populated: bytes  # a bit for every period with an original value, little endian
-    populated_latest: (
+    valued_periods: (
+        bytes  # a bit for every period with an original value, little endian
+    )
+    valued_latest: (
         bytes | None
     )  # likewise for the latest restated values; None where that is the same
     catalogue: bytes
@@ -101,10 +103,8 @@ def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedS
             (ref["scope_group_id"], ref["scope_id"]) for ref in series["scopes"]
         ),
         reporting_group_id=series["reporting_group_id"],
-        populated=bits(originals, size),
-        populated_latest=None
-        if latest.keys() == originals.keys()
-        else bits(latest, size),
+        valued_periods=bits(originals, size),
+        valued_latest=None if latest.keys() == originals.keys() else bits(latest, size),
         catalogue=encode(series),
         head=open_json(head),
         original=lines(originals, count),

@@ -128,8 +128,8 @@ def listed_series(matches: Sequence[Match], bits: int, dialect: Dialect) -> list
     return [
         match
         for match in matches
-        if (dialect.empty_series or match.populated & bits)
-        and (dialect.never_valued or match.populated)
+        if (dialect.empty_series or match.valued_periods & bits)
+        and (dialect.never_valued or match.valued_periods)
     ]
 
 
@@ -141,7 +141,7 @@ def draw(seed: str) -> random.Random:
 
 
 def _select_populated(matches: Sequence[Match]) -> int:
-    return reduce(or_, (match.populated for match in matches), 0)
+    return reduce(or_, (match.valued_periods for match in matches), 0)
 
 
 def check_ids(
@@ -277,12 +277,12 @@ def labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
     """Return the cells with the `value_version` that the dialect gives those never
     restated.
     """
-    unrestated = "original" if value_version == "original" else dialect.unrestated
-    if unrestated == "original":
+    label = "original" if value_version == "original" else dialect.unrestated
+    if label == "original":
         return values
     # The end of a cell cannot occur inside one: in a JSON string its quotes would be
     # escaped.
-    return values.replace(version_end("original"), version_end(unrestated))
+    return values.replace(version_end("original"), version_end(label))
 
 
 def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:

@@ -114,12 +114,13 @@ class _Replaced:
 
 @frozen
 class Match:
-    """A series that a query matches; bit i of `populated` is set when it has a value in
-    period i.
+    """A series that a query matches.
+
+    Bit i of `valued_periods` is set if it has a value in period i.
     """
 
     series: int
-    populated: int
+    valued_periods: int
 
 
 @frozen
@@ -306,7 +307,7 @@ class Store:
                 "INSERT INTO series (publication, position, metric_id, path, "
                 "reporting_group_id, populated,"
                 " populated_latest) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (row[0], position, *names, series.populated, series.populated_latest),
+                (row[0], position, *names, series.valued_periods, series.valued_latest),
             )
             self._db.execute(
                 "INSERT INTO encoded VALUES (?, ?, ?, ?, ?)",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from asyncfin import Annual, Client, Select
-from asyncfin.sandbox import Hang, Sandbox, Status
+from asyncfin.sandbox import Sandbox, Status
 
 httpx = pytest.importorskip("httpx")
 uvicorn = pytest.importorskip("uvicorn")
@@ -189,24 +189,6 @@ async def test_one_429_serves_all_workers(tmp_path: Path) -> None:
     assert {answer.status_code for answer in answers} == {503}
     assert all(3000 < int(answer.headers["retry-after"]) <= 3600 for answer in answers)
     assert asked == 1
-
-
-async def test_leaving_visitor_ends_service_requests(tmp_path: Path) -> None:
-    """The next visitor with the same question does not join requests for which no visitor waits."""
-    async with (
-        Sandbox.demo(faults=[Hang(operation="catalogue", nth=1)]) as sandbox,
-        served(sandbox, tmp_path) as http,
-    ):
-        path = f"/entities/{sandbox.entities[0]}/values.json"
-        visit = asyncio.ensure_future(http.get(path, params={"metric": "NetIncome"}))
-        while not any(answered.operation == "catalogue" for answered in sandbox.log):  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        visit.cancel()
-        await asyncio.wait([visit])
-        # Before the hanging request would have timed out, after 30 seconds.
-        async with asyncio.timeout(28):
-            answer = await http.get(path, params={"metric": "NetIncome"})
-    assert answer.status_code == 200
 
 
 async def test_workers_end_cleanly_under_load() -> None:

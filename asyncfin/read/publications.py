@@ -140,8 +140,3 @@ class Publications:
             return None
         is_same = is_same_publication(last.catalogue.dataset_id, dataset_id)
         return last if is_same else None
-
-    def drop(self, entity_id: str, dataset_id: str) -> None:
-        """Drop the catalogue of a replaced publication; that of another one stays."""
-        if self.find(entity_id, dataset_id) is not None:
-            self.stored.pop(entity_id)

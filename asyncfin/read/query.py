@@ -101,21 +101,21 @@ async def share(
 async def read_panel(read: Read, current: Plan) -> Panel:
     """Return the answer of one publication, by its plan."""
     publication = read.publications.of(current.catalogue)
+    dataset_id = current.catalogue.dataset_id
     stitch = Stitch(current, publication)
-    async with read.pinned_to(current.catalogue.dataset_id):
+    async with read.pinned_to(dataset_id), AsyncExitStack() as claims:
         blocks, batches = await _take_cached(read, stitch)
-        async with AsyncExitStack() as claim:
-            if batches and read.fills_cache:
-                await claim.enter_async_context(_claim(read, publication))
-                # During the wait series may have been cached, or evicted.
-                stitch = Stitch(current, publication)
-                blocks, batches = await _take_cached(read, stitch)
-            _count_cached(read, stitch)
-            async with _send_batches(read, stitch, batches, prefetch=True) as pages:
-                async for block in pages:
-                    blocks.append(block)
+        if batches and read.fills_cache:
+            await _claim(read, publication, claims)
+            # During the wait series may have been cached, or evicted.
+            stitch = Stitch(current, publication)
+            blocks, batches = await _take_cached(read, stitch)
+        _count_cached(read, len(current.series), len(stitch.list_missing()))
+        async with _send_batches(read, stitch, batches, prefetch=True) as pages:
+            async for block in pages:
+                blocks.append(block)
         blocks += await _retry_missing(read, stitch)
-        confirmed_at = await read.confirm(current.catalogue.dataset_id)
+        confirmed_at = await read.confirm(dataset_id)
     return stitch.panel(
         blocks, current.series, requests=read.requests, confirmed_at=confirmed_at
     )
@@ -229,9 +229,7 @@ async def _find_panel(read: Read) -> Panel | None:
     last_panel, publications.last_panel = publications.last_panel, panel
     if last_panel is not None and last_panel is not panel:
         release_decoded(last_panel)
-    assert read.cache is not None
-    read.cache.count(hits=len(panel), misses=0)
-    read.cached = len(panel)
+    _count_cached(read, len(panel), 0)
     return panel
 
 
@@ -264,27 +262,23 @@ async def _take_cached(
     return parts, current.batches
 
 
-@asynccontextmanager
-async def _claim(read: Read, publication: Publication) -> AsyncIterator[None]:
+async def _claim(read: Read, publication: Publication, claims: AsyncExitStack) -> None:
     """Wait for queries of the client that request series of the same publication, and
     for other processes, each for at most ten seconds, and make them wait.
 
     A query requests many neighbours of its series for the cache. Sent at once, queries
     of one entity would each request the same ones.
     """
-    async with AsyncExitStack() as claim:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLAIM_SECONDS):
-                await claim.enter_async_context(publication.lock)
-            await claim.enter_async_context(read.claim())
-        yield
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLAIM_SECONDS):
+            await claims.enter_async_context(publication.lock)
+    await claims.enter_async_context(read.claim())
 
 
-def _count_cached(read: Read, stitch: Stitch) -> None:
+def _count_cached(read: Read, total: int, misses: int) -> None:
     if read.cache is not None:
-        total, misses = len(stitch.plan.series), len(stitch.list_missing())
-        read.cache.count(hits=total - misses, misses=misses)
         read.cached = total - misses
+        read.cache.count(hits=read.cached, misses=misses)
 
 
 @asynccontextmanager
@@ -399,7 +393,7 @@ async def _iter_pieces(read: Read, current: Plan) -> AsyncGenerator[Panel, None]
     # What is cached waits for the first page, which shows whether the publication is
     # still the current one.
     cached_blocks, batches = await _take_cached(read, stitch)
-    _count_cached(read, stitch)
+    _count_cached(read, len(current.series), len(stitch.list_missing()))
     waiting_blocks = deque(cached_blocks)
 
     async def piece() -> Panel:

@@ -330,7 +330,9 @@ class Read:
         try:
             yield
         except DatasetChangedError:
-            self.publications.drop(self.entity_id, dataset_id)
+            publications = self.publications
+            if publications.find(self.entity_id, dataset_id) is not None:
+                publications.stored.pop(self.entity_id)
             raise
         except ValidationFailedError as rejection:
             await self.check_unchanged(rejection, dataset_id)
@@ -516,7 +518,15 @@ class Read:
                 return confirmed_at
             if not current.is_publication(dataset_id) and not self.is_pinned:
                 self.successor = current
-                raise self._change("the metadata name another publication")
+                raise DatasetChangedError(
+                    status=409,
+                    code="dataset_changed",
+                    message="the metadata name another publication",
+                    answered=False,
+                    operation=self.operation,
+                    entity_id=self.entity_id,
+                    at=self.publications.clock(),
+                )
         return self._find_last_time(record, dataset_id)
 
     def _find_last_time(
@@ -528,17 +538,6 @@ class Read:
             if observation is not None and observation.names(dataset_id)
         ]
         return max(times, default=None)
-
-    def _change(self, message: str) -> DatasetChangedError:
-        return DatasetChangedError(
-            status=409,
-            code="dataset_changed",
-            message=message,
-            answered=False,
-            operation=self.operation,
-            entity_id=self.entity_id,
-            at=self.publications.clock(),
-        )
 
 
 def _make_change(rejection: ServiceError, message: str) -> DatasetChangedError:

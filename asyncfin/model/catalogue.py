@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -191,7 +191,10 @@ class Catalogue(Dataset, Tabular):
     @cached_property
     def series(self) -> tuple[CatalogueSeries, ...]:
         """All series, group by group."""
-        return tuple(series for group in self.groups for series in group.series)
+        series: list[CatalogueSeries] = []
+        for group in self.groups:
+            series += group.series
+        return tuple(series)
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -389,22 +392,12 @@ class Catalogue(Dataset, Tabular):
             paths = {member.scopes for member in series}
             counts = str(len(paths)), f"{len(series):,}"
             metrics.append((metric_id, series[0].label, *counts))
-        groups = [
-            (
-                *(group.reporting_group_id, group.name, group.basis, group.cadence),
-                f"{len(group.series):,}",
-            )
-            for group in self.groups
-        ]
-        tables = [
-            Table(("metric", "label", "scope paths", "series"), metrics, names=2),
-            Table(("group", "name", "basis", "cadence", "series"), groups, names=4),
-        ]
+        heads = ("metric", "label", "scope paths", "series")
         notes = []
         if hidden_count := len(self.by_metric) - len(metrics):
             count = counted(hidden_count, "more metric")
             notes.append(f"{count}: catalogue.search(text), catalogue.to_pandas()")
-        return document(str(self).split("\n")[:4], tables, notes)
+        return document(str(self).split("\n"), [Table(heads, metrics, names=2)], notes)
 
 
 def join_pages(dataset: Dataset, pages: Sequence[CataloguePage]) -> Catalogue:
@@ -414,29 +407,32 @@ def join_pages(dataset: Dataset, pages: Sequence[CataloguePage]) -> Catalogue:
     group may be on many pages (spec 4.2 rule 1). What pages state differently is taken
     from the first one that states it.
     """
-    # Most pages repeat the scope groups: the same bytes are the same object.
-    distinct = {id(page.scope_groups): page.scope_groups for page in pages}
+    periods: set[Period] = set()
+    scope_group_parts: list[ScopeGroup] = []
+    group_parts: list[ReportingGroup] = []
+    for page in pages:
+        periods.update(page.periods)
+        group_parts += page.groups
+        # Most pages repeat the scope groups: the same bytes are the same object.
+        if page is pages[0] or page.scope_groups is not pages[0].scope_groups:
+            scope_group_parts += page.scope_groups
     scope_groups = []
-    all_parts = chain.from_iterable(distinct.values())
-    for parts in _group_by(all_parts, attrgetter("scope_group_id")).values():
-        all_scopes = chain.from_iterable(part.scopes for part in parts)
-        scopes = tuple(
-            _merge_parts(scope_parts, Scope.__struct_fields__)
-            for scope_parts in _group_by(all_scopes, attrgetter("scope_id")).values()
-        )
+    for parts in _group_by(scope_group_parts, attrgetter("scope_group_id")).values():
+        parts_of_scopes = chain.from_iterable(map(attrgetter("scopes"), parts))
+        by_scope = _group_by(parts_of_scopes, attrgetter("scope_id"))
+        merge = partial(_merge_parts, names=Scope.__struct_fields__)
+        scopes = tuple(map(merge, by_scope.values()))
         scope_groups.append(_merge_parts(parts, _SCOPE_GROUP_FIELDS, scopes=scopes))
     groups = []
-    all_groups = chain.from_iterable(page.groups for page in pages)
-    by_group = _group_by(all_groups, attrgetter("reporting_group_id"))
-    for group_parts in by_group.values():
-        series = tuple(chain.from_iterable(part.series for part in group_parts))
-        groups.append(_merge_parts(group_parts, _GROUP_FIELDS, series=series))
+    for members in _group_by(group_parts, attrgetter("reporting_group_id")).values():
+        series = tuple(chain.from_iterable(map(attrgetter("series"), members)))
+        groups.append(_merge_parts(members, _GROUP_FIELDS, series=series))
     return Catalogue(
         dataset.entity_id,
         dataset.name or pages[0].name,
         dataset.dataset_id,
         dataset.created_timestamp,
-        tuple(sorted({period for page in pages for period in page.periods})),
+        tuple(sorted(periods)),
         tuple(scope_groups),
         tuple(groups),
     )
@@ -463,4 +459,4 @@ def _group_by(things: Iterable[T], key: Callable[[T], K]) -> dict[K, tuple[T, ..
     groups: dict[K, list[T]] = {}
     for thing in things:
         groups.setdefault(key(thing), []).append(thing)
-    return {name: tuple(members) for name, members in groups.items()}
+    return dict(zip(groups, map(tuple, groups.values()), strict=True))

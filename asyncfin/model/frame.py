@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from attrs import frozen
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from asyncfin.model.select import Select
 from asyncfin.model.series import COLUMN_OF, CatalogueSeries
@@ -19,21 +17,20 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-@frozen
-class SeriesColumn:
+class SeriesColumn(NamedTuple):
     """A column about the series of a catalogue, in its table and in those of panels.
 
     Attributes:
-        type: the name of its Arrow type, as in docs/schema.md.
-        read: its entries for some series of a Catalogue.
+        read: its entry for a series of a Catalogue.
         by: the key of a series: series with an equal one have the same entry. None: all
             series have.
+        type: the name of its Arrow type, as in docs/schema.md.
     """
 
     name: str
-    type: str
-    read: Callable[[Any, Sequence[CatalogueSeries]], list[Any]]
+    read: Callable[[Any, CatalogueSeries], Any]
     by: Callable[[CatalogueSeries], Hashable] | None
+    type: str = "word"
 
 
 by_id = attrgetter("series_id")
@@ -41,51 +38,36 @@ _by_group = attrgetter("reporting_group_id")
 _by_path = attrgetter("scopes")
 
 
-def _read_one_by_one(
-    name: str,
-    read: Callable[[Any, CatalogueSeries], Any],
-    key: Callable[[CatalogueSeries], Hashable] | None,
-    kind: str = "word",
-) -> SeriesColumn:
-    return SeriesColumn(
-        name,
-        kind,
-        lambda catalogue, series: [read(catalogue, member) for member in series],
-        key,
-    )
-
-
 def _read_field(name: str) -> SeriesColumn:
     read = attrgetter(name)
+    return SeriesColumn(COLUMN_OF[name], lambda _, series: read(series), by_id)
+
+
+def _read_group(name: str, field: str) -> SeriesColumn:
+    read = attrgetter(field)
     return SeriesColumn(
-        COLUMN_OF[name], "word", lambda _, series: list(map(read, series)), by_id
+        name,
+        lambda catalogue, series: read(catalogue.by_group[series.reporting_group_id]),
+        _by_group,
     )
-
-
-def _get_group(catalogue: Any, series: CatalogueSeries) -> Any:
-    return catalogue.by_group[series.reporting_group_id]
 
 
 COLUMNS = (
-    _read_one_by_one("entity_id", lambda catalogue, _: catalogue.entity_id, None),
-    _read_one_by_one("entity_name", lambda catalogue, _: catalogue.name, None),
-    _read_one_by_one("dataset_id", lambda catalogue, _: catalogue.dataset_id, None),
+    SeriesColumn("entity_id", lambda catalogue, _: catalogue.entity_id, None),
+    SeriesColumn("entity_name", lambda catalogue, _: catalogue.name, None),
+    SeriesColumn("dataset_id", lambda catalogue, _: catalogue.dataset_id, None),
     _read_field("series_id"),
     _read_field("metric_id"),
     _read_field("reporting_group_id"),
-    _read_one_by_one(
-        "reporting_group_name",
-        lambda catalogue, series: _get_group(catalogue, series).name,
-        _by_group,
-    ),
-    _read_one_by_one(
+    _read_group("reporting_group_name", "name"),
+    SeriesColumn(
         "scopes",
         lambda _, series: [(ref.scope_group_id, ref.scope_id) for ref in series.scopes],
         _by_path,
         "scopes",
     ),
-    _read_one_by_one("scope_path", lambda _, series: series.scope_path, _by_path),
-    _read_one_by_one(
+    SeriesColumn("scope_path", lambda _, series: series.scope_path, _by_path),
+    SeriesColumn(
         "scope_names",
         lambda catalogue, series: catalogue.scope_names(series.scopes),
         _by_path,
@@ -94,11 +76,7 @@ COLUMNS = (
     _read_field("label"),
     _read_field("description"),
     _read_field("basis"),
-    _read_one_by_one(
-        "cadence",
-        lambda catalogue, series: _get_group(catalogue, series).cadence,
-        _by_group,
-    ),
+    _read_group("cadence", "cadence"),
     _read_field("period_meaning"),
     _read_field("number_format"),
 )
@@ -129,10 +107,8 @@ class Tabular:
         """Yield a row for each series that a Select means: the cells of `to_arrow` by
         column.
         """
-        series = self.series if select is None else self.select(select)
-        names = [column.name for column in COLUMNS]
-        for row in zip(*(column.read(self, series) for column in COLUMNS), strict=True):
-            yield dict(zip(names, row, strict=True))
+        for series in self.series if select is None else self.select(select):
+            yield {column.name: column.read(self, series) for column in COLUMNS}
 
     def to_arrow(self, select: Select | None = None) -> pyarrow.Table:
         """Return an Arrow table with a row for each series, in catalogue order. No

@@ -124,7 +124,8 @@ class _Observations:
         """Return a column that needs no decoding."""
         if isinstance(column, SeriesColumn):
             examples, rows = self._find_examples(column.by)
-            entries = column.read(self._grid.catalogue, examples)
+            catalogue = self._grid.catalogue
+            entries = [column.read(catalogue, series) for series in examples]
             return _build_array(entries, column.type).take(rows)
         if column.read is None:
             return self._numbers

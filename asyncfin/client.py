@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl as tls
 from collections.abc import (
     AsyncGenerator,
@@ -12,7 +13,7 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack, overload
@@ -72,7 +73,6 @@ from asyncfin.wire.values import QueryPage
 if TYPE_CHECKING:
     from asyncfin.table.comparison import Comparison
 
-_cache = checks.instance_of(Cache)
 _count_or_none = checks.positive_int.optional()
 
 
@@ -186,7 +186,7 @@ class Client:
         if cache is not None:
             # By the address that is sent to, so that all ways of writing it share what
             # is kept.
-            partition = _cache("cache", cache).partition(
+            partition = checks.instance_of(Cache)("cache", cache).partition(
                 self._transport.base_url, token
             )
         self._publications = Publications(
@@ -351,7 +351,6 @@ class Client:
             SelectionError, NotFoundError: as for `dataset`.
             DatasetChangedError: the publication changed too often.
         """
-        checks.seconds_or_none("max_age", max_age)
         read = Read(self._publications, everything(entity_id, max_age), "catalogue")
         return await read.attempt(read.catalogue)
 
@@ -368,9 +367,7 @@ class Client:
         Raises:
             SelectionError: an argument is not as described.
         """
-        checks.seconds_or_none("max_age", max_age)
-        question = everything(entity_id, max_age)
-        read = Read(self._publications, question, "catalogue")
+        read = Read(self._publications, everything(entity_id, max_age), "catalogue")
         fresh = await read.fresh_publication()
         return None if fresh is None else fresh.publication.catalogue
 
@@ -655,23 +652,17 @@ class Client:
             )
         # A window is at most 92 days (spec 4.4), so a year takes four requests, which
         # need not wait for each other.
-        jobs = [
-            partial(self._usage_window, *window) for window in usage_windows(start, end)
-        ]
-        async with bounded(jobs, self.max_in_flight) as windows:
-            # They come as they complete.
-            return tuple(
-                sorted(
-                    [window async for window in windows],
-                    key=lambda window: window.start_date,
-                )
-            )
+        days = usage_windows(start, end)
+        jobs = [partial(self._read_window, *window) for window in days]
+        async with bounded(jobs, self.max_in_flight) as results:
+            windows = [window async for window in results]
+        # They came as they completed.
+        return tuple(sorted(windows, key=lambda window: window.start_date))
 
-    async def _usage_window(self, start_date: date, end_date: date) -> UsageWindow:
+    async def _read_window(self, start_date: date, end_date: date) -> UsageWindow:
         request = usage_request(start_date, end_date)
-        return UsageWindow(
-            start_date, end_date, read_json(request, await self._sender.send(request))
-        )
+        body = read_json(request, await self._sender.send(request))
+        return UsageWindow(start_date, end_date, body)
 
     async def limits(self) -> Any:
         """Return the account's credits and research-run limits (spec 4.5). One request.
@@ -795,13 +786,10 @@ def _day(name: str, value: date | str) -> date:
     """Return a day. A datetime is rejected, since its time of day would be lost."""
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
-    try:
-        if (
-            isinstance(value, str) and len(value) == 10 and "W" not in value
-        ):  # no week dates
+    # Neither week dates nor days without hyphens.
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+        with suppress(ValueError):
             return date.fromisoformat(value)
-    except ValueError:
-        pass
     hint = '; write usage("2026-01-01", "2026-01-31")' if value == "" else ""
     raise SelectionError(
         f"{name} must be a date, or its text YYYY-MM-DD, not "

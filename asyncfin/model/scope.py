@@ -67,8 +67,7 @@ def format_path(path: Iterable[ScopeRef | tuple[str, str]]) -> str:
     >>> format_path((ScopeRef("segment", "R&D"), ScopeRef("region", "a=b")))
     'segment=R&D|region=a%3Db'
     """
-    references = tuple(path)
-    return "|".join(map(str, as_path(references)))
+    return "|".join(map(str, as_path(path)))
 
 
 def parse_path(text: str) -> ScopePath:
@@ -118,17 +117,16 @@ def as_path(value: object) -> ScopePath:
         raise SelectionError(
             f"scope path must be a sequence of ScopeRef, not {short_repr(value)}"
         )
-    references = tuple(value)
-    for reference in references:
+    path = []
+    for reference in value:
         if not _is_ref(reference):
             raise SelectionError(
                 "scope path must be of ScopeRef or pairs (scope_group_id, scope_id), "
                 f"not {short_repr(reference)}"
             )
-    return tuple(
-        reference if isinstance(reference, ScopeRef) else ScopeRef(*reference)
-        for reference in references
-    )
+        is_made = isinstance(reference, ScopeRef)
+        path.append(reference if is_made else ScopeRef(*reference))
+    return tuple(path)
 
 
 def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
@@ -144,10 +142,10 @@ def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
         )
     items = tuple(entries)
     # Several references are one path: a collection of paths contains tuples of them.
-    if items and all(_is_ref(item) for item in items):
+    if items and all(map(_is_ref, items)):
         return (as_path(items),)
     # Two texts are the ids of one reference, or the text forms of two paths, which
     # contain "=".
     if _is_ref(items) and "=" not in "".join(items):
         return (as_path((items,)),)
-    return tuple(as_path(item) for item in items)
+    return tuple(map(as_path, items))

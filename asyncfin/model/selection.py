@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, cast
 
 from attrs import asdict, field, frozen
@@ -185,13 +186,12 @@ class _Bounded(_Listed):
         return True
 
     def __repr__(self) -> str:
-        arguments = [
-            f"{name}={(value.year, value.end_month)}"
-            if isinstance(value, Period)
-            else f"{name}={value}"
-            for name, value in asdict(self, recurse=False).items()
-            if value is not None
-        ]
+        arguments = []
+        for name, value in asdict(self, recurse=False).items():
+            if isinstance(value, Period):
+                arguments.append(f"{name}={(value.year, value.end_month)}")
+            elif value is not None:
+                arguments.append(f"{name}={value}")
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def _write_ends(self) -> str:
@@ -207,14 +207,13 @@ class _Bounded(_Listed):
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
         """Return those of the periods that are selected, oldest first."""
         first = 0 if self.start is None else self.start.fiscal_end
-        last = None if self.end is None else self.end.fiscal_end
-        return tuple(
-            period
-            for period in sorted(periods)
-            if self.admits(period)
-            and first <= period.fiscal_end
-            and (last is None or period.fiscal_end <= last)
-        )
+        last = inf if self.end is None else self.end.fiscal_end
+        selected_periods = []
+        for period in sorted(periods):
+            is_late_enough = first <= period.fiscal_end
+            if is_late_enough and period.fiscal_end <= last and self.admits(period):
+                selected_periods.append(period)
+        return tuple(selected_periods)
 
 
 @frozen(repr=False)
@@ -467,10 +466,11 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
         case FiscalRange(start=start, end=end):
             # The spec requires both ends of a range (spec 4.3), so open ones are filled
             # in.
-            ends = sorted(period.fiscal_end for period in periods)
-            if not ends:
+            listing = sorted(periods)
+            if not listing:
                 return None
-            first, last = Period.ending(ends[0]), Period.ending(ends[-1])
+            first = Period.ending(listing[0].fiscal_end)
+            last = Period.ending(listing[-1].fiscal_end)
             start, end = start or first, end or last
             # A range outside the catalogue's periods would cost a request and contain
             # nothing.

@@ -174,15 +174,16 @@ class Transport:
         """Close all connections, and expire the scopes of this loop. A second call does
         nothing.
         """
-        state, loop = self._open, running_loop()
-        if state is not None and state.loop is not loop:
+        state = self._open
+        # An unused client may be closed where no loop runs.
+        if state is not None and state.loop is not running_loop():
             await self._forget(state)
             state = None
         self.is_closed = True
         self._open = None
         if state is not None:
             for scope in state.scopes:
-                scope.reschedule(loop.time())
+                scope.reschedule(state.loop.time())
             await state.closing.aclose()
 
     async def open(self) -> LoopState:

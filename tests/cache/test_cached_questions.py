@@ -133,33 +133,6 @@ async def test_only_missing_values_are_requested() -> None:
 
 
 @virtual
-async def test_thirty_queries_cost_a_third() -> None:
-    """Pages are filled up with neighbours, which the next questions are likely to be about."""
-    whole = generate(17, series=1000, publications=1)
-    draw = random.Random(5)
-    async with service(whole) as sandbox, client(sandbox) as plain, client(sandbox, MemoryCache()) as cached:
-        catalogue = await plain.catalogue(whole.entity_id)
-        await cached.catalogue(whole.entity_id)
-        metrics, paths = sorted(catalogue.by_metric), sorted(catalogue.by_path)
-        questions = [
-            draw.choice(
-                (
-                    Select(metric_ids=draw.sample(metrics, 15)),
-                    Select(scope_combinations=[draw.choice(paths)]),
-                    Select.of(draw.sample(catalogue.series, 60)),
-                )
-            )
-            for _ in range(30)
-        ]
-        spent = [0, 0]
-        for select in questions:
-            panels = [await each.query(catalogue, select, Annual()) for each in (plain, cached)]
-            assert content(panels[0]) == content(panels[1])
-            spent = [count + panel.requests for count, panel in zip(spent, panels, strict=True)]
-    assert spent[1] <= 0.35 * spent[0]
-
-
-@virtual
 async def test_given_catalogue_is_read_from_cache() -> None:
     """A given catalogue that is no longer current is answered from the cache without a request."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:

@@ -139,16 +139,6 @@ async def test_nothing_secret_is_in_folder(tmp_path: Path) -> None:
     assert len((tmp_path / "cache" / "salt").read_bytes()) == 32
 
 
-async def test_another_token_is_another_account(tmp_path: Path) -> None:
-    """A new process finds what was stored with its token, and nothing else."""
-    await fill(tmp_path / "cache")
-    cache = FileCache(tmp_path / "cache")
-    assert await current(cache.partition(URL, TOKEN)) == DATASET
-    assert await current(cache.partition(URL, "b-token")) is None
-    named = FileCache(tmp_path / "cache", account=TOKEN)
-    assert await current(named.partition(URL, TOKEN)) is None
-
-
 async def test_token_callable_needs_account(tmp_path: Path) -> None:
     """A callable's tokens may change from call to call, so they can't say whose the data is."""
 
@@ -376,19 +366,3 @@ async def test_claim_ends_with_its_process(tmp_path: Path) -> None:
         await cancelled
     async with asyncio.timeout(5):
         await claim()
-
-
-async def test_closed_cache_opens_in_any_loop(tmp_path: Path) -> None:
-    """A cache is bound to no event loop, and closing it twice does no harm."""
-    await fill(tmp_path / "cache")
-    cache = FileCache(tmp_path / "cache")
-
-    async def read() -> int:
-        return len(content(await cache.partition(URL, TOKEN).blocks(ENTITY, DATASET, "original")))
-
-    assert await read() == 40
-    assert await asyncio.to_thread(asyncio.run, read()) == 40
-    for _ in range(2):
-        await cache.aclose()
-    cache._memory.clear(None)
-    assert await read() == 40

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Cache
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import EntityRecord
-from asyncfin.cache.redis import RedisCache
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.table.block import compress_blocks
 from tests.cache.conftest import Clock, MakeCache
@@ -18,13 +16,6 @@ from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, ca
 
 # Redis goes by named accounts only, evicts by itself, and goes by its own clock.
 no_redis = pytest.mark.parametrize("make_cache", ["memory", "file"], indirect=True)
-
-
-@pytest.mark.parametrize("kind", [MemoryCache, FileCache, RedisCache])
-def test_public_face_is_the_protocol(kind: type[Cache]) -> None:
-    """What rooms of the library need besides is not public."""
-    public = {name for name in dir(kind) if not name.startswith("_")}
-    assert public == {"partition", "stats", "inspect", "clear", "aclose"}
 
 
 async def test_a_publication_is_found_again(make_cache: MakeCache) -> None:

@@ -121,15 +121,6 @@ async def test_publication_is_read_despite_the_folder(trouble: str, tmp_path: Pa
     await cache.aclose()
 
 
-async def test_publication_is_read_with_memory_alone() -> None:
-    """A new publication is read with memory alone."""
-
-    async def nothing() -> None:
-        pass
-
-    await check(MemoryCache(), nothing)
-
-
 @pytest.mark.parametrize("trouble", [killed, stopped, wrong_password])
 async def test_memory_serves_while_redis_is_away(
     trouble: Callable[[RedisServer], Any], server: RedisServer

@@ -258,21 +258,6 @@ async def test_resume_reaches_fallback(line: RedisLine, tmp_path: Path, case: st
 
 
 @virtual
-async def test_waiters_continue_with_fallback(line: RedisLine, tmp_path: Path) -> None:
-    """Also those that wait for a learned rate, and one whose task is cancelled."""
-    bucket = line.bucket(str(tmp_path), fallback=TokenBucket(1000, 5))
-    async with aclosing(bucket):
-        sent = [await bucket.acquire() for _ in range(5)]
-        await bucket.refused(sent_at=sent[-1], retry_after=0.5)
-        waiting = [asyncio.ensure_future(bucket.acquire()) for _ in range(5)]
-        await asyncio.sleep(0.02)
-        line.cut = True
-        waiting[0].cancel()
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [isinstance(outcome, float) for outcome in outcomes] == [False, True, True, True, True]
-
-
-@virtual
 @pytest.mark.parametrize("is_cancelled", [True, False])
 async def test_failed_retry_begins_again(line: RedisLine, tmp_path: Path, is_cancelled: bool) -> None:
     """After a cancellation and an unexpected error: the next request starts another."""

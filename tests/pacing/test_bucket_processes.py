@@ -122,11 +122,3 @@ async def test_killed_process_blocks_nobody(
                 grants += [await bucket.acquire() for _ in range(3)]
     assert len(grants) == 9
     assert excess(grants, 50, 2) <= 2
-
-
-def test_bucket_moves_to_next_loop(make: Callable[..., Any]) -> None:
-    """The state is not the loop's."""
-    bucket = make(rate=1000, burst=5)
-    for _ in range(2):
-        asyncio.run(bucket.acquire())
-    assert bucket.stats().granted == 2

@@ -34,7 +34,6 @@ from asyncfin.model.query import (
 )
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import PeriodSelection, check_period_selection
-from asyncfin.model.usage import UsageWindow
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
@@ -71,6 +70,7 @@ from asyncfin.wire.transport import Transport
 from asyncfin.wire.values import QueryPage
 
 if TYPE_CHECKING:
+    from asyncfin.model.usage import UsageWindow
     from asyncfin.table.comparison import Comparison
 
 _count_or_none = checks.positive_int.optional()
@@ -660,6 +660,8 @@ class Client:
         return tuple(sorted(windows, key=lambda window: window.start_date))
 
     async def _read_window(self, start_date: date, end_date: date) -> UsageWindow:
+        from asyncfin.model.usage import UsageWindow  # few programs ask for it
+
         request = usage_request(start_date, end_date)
         body = read_json(request, await self._sender.send(request))
         return UsageWindow(start_date, end_date, body)

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
 from itertools import chain
-from statistics import median_low
 from typing import ClassVar, TypeAlias
 
 from attrs import define, field, frozen
@@ -145,8 +144,8 @@ class Scale:
 
 def _choose_unit(rows: Iterable[Collection[Decimal]]) -> Unit | None:
     """Return the largest unit that the median of the rows' largest numbers reaches."""
-    largest = [max(magnitudes) for magnitudes in rows if magnitudes]
-    middle = median_low(largest) if largest else 0
+    largest = sorted(max(magnitudes) for magnitudes in rows if magnitudes)
+    middle = largest[(len(largest) - 1) // 2] if largest else 0
     units = [unit for unit, power in POWERS.items() if 10**power <= middle]
     return units[-1] if units else None
 

@@ -109,6 +109,7 @@ class Cache:
         self._clock = checks.plain_callable("clock", clock)
         self._store = store
         self._place = place
+        self._secret = secrets.token_bytes(32)
         self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
         self._hits = self._misses = self._broken = 0
         self._away_since = -inf
@@ -130,7 +131,15 @@ class Cache:
         """Return the partition of an account's key; in the store it goes by the key
         that `derive` returns, if that is another one.
         """
-        return self._partitions.setdefault(key, Partition(self, key, derive))
+
+        async def return_key() -> bytes:
+            return key
+
+        # Keyed by what only this process knows: the digest reveals nothing where it is
+        # printed.
+        digest = blake2b(key, key=self._secret).digest()
+        partition = Partition(self, digest, derive or return_key)
+        return self._partitions.setdefault(digest, partition)
 
     def stats(self) -> CacheStats:
         """Return what this process has in memory and has done."""
@@ -242,7 +251,7 @@ class Partition:
     """What a cache has of one account of one service, whose data in memory goes by
     `digest`.
 
-    `derive` returns the digest by which it goes in the store, if that is another one.
+    `derive` returns the digest by which it goes in the store, if there is one.
     """
 
     def __init__(
@@ -256,7 +265,7 @@ class Partition:
         self._clock = cache._clock
         self._account = digest
         self._derive = derive
-        self._account_name = digest.hex()[:32]
+        self._account_name = ""  # until it is derived
 
     @property
     def _store(self) -> Store:

@@ -29,7 +29,7 @@ VAGUE_NAMES: dict[str, int] = {
     "extraction": 18,
     "ground": 17,  # public fields of errors and events
     "mcp": 2,
-    "model": 3,
+    "model": 2,
     "plan": 2,
     "read": 1,
     "sandbox": 5,

@@ -22,14 +22,13 @@ class SeriesColumn(NamedTuple):
 
     Attributes:
         read: its entry for a series of a Catalogue.
-        by: the key of a series: series with an equal one have the same entry. None: all
-            series have.
+        key: what series with the same entry have in common. None: all have the same.
         type: the name of its Arrow type, as in docs/schema.md.
     """
 
     name: str
     read: Callable[[Any, CatalogueSeries], Any]
-    by: Callable[[CatalogueSeries], Hashable] | None
+    key: Callable[[CatalogueSeries], Hashable] | None
     type: str = "word"
 
 

@@ -123,7 +123,7 @@ class _Observations:
     def read_column(self, column: SeriesColumn | PeriodColumn) -> Any:
         """Return a column that needs no decoding."""
         if isinstance(column, SeriesColumn):
-            examples, rows = self._find_examples(column.by)
+            examples, rows = self._find_examples(column.key)
             catalogue = self._grid.catalogue
             entries = [column.read(catalogue, series) for series in examples]
             return _build_array(entries, column.type).take(rows)

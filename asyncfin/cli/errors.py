@@ -123,7 +123,6 @@ _PERIOD_OPTIONS = (
 )
 # What the library says of Python, and what the command line says instead.
 _PHRASES = {
-    " or None,": ",",
     "a date or datetime with a time zone, or its text,": "a date or time",
     " before start: ": " before --from: ",
     "a Period or its label (FY2024, FY2024-Q3), a pair (year, end_month) of fiscal "
@@ -266,6 +265,7 @@ def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
     if argument in names:
         complaint = names[argument] + complaint.removeprefix(argument)
     complaint = _ARGUMENT.sub(lambda match: _OPTIONS[match[0]], complaint)
+    complaint = re.sub(r",? or None\b[^,;]*,", ",", complaint)
     for phrase, words in _PHRASES.items():
         complaint = complaint.replace(phrase, words)
     match error.instead:

@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from asyncfin.cli.sandbox import encode_dataset, read_dataset, record
 from asyncfin.sandbox import Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
 from tests import handmade
-from tests.cli.conftest import ENTITY, Command
+from tests.cli.conftest import ENTITY, Command, serving as run_sandbox
 from tests.services.altering import altered
 
 
@@ -44,20 +43,10 @@ def test_incomplete_check_has_exit_code_1(command: Command) -> None:
 @contextmanager
 def serving(monkeypatch: pytest.MonkeyPatch, *datasets: Any) -> Iterator[Sandbox]:
     """Run a sandbox on a separate loop, and name it in the environment."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    sandbox = Sandbox(*datasets)
-    asyncio.run_coroutine_threadsafe(sandbox.start(), loop).result()
-    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
-    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
-    try:
+    with run_sandbox(*datasets) as sandbox:
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
         yield sandbox
-    finally:
-        asyncio.run_coroutine_threadsafe(sandbox.aclose(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 async def read(dataset: Any) -> tuple[Any, list[Any]]:

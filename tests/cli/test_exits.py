@@ -22,7 +22,6 @@ from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
     BucketUnavailableError,
-    ConnectionFailedError,
     DatasetChangedError,
     IncompleteResultError,
     MalformedAnswerError,
@@ -113,13 +112,6 @@ def test_every_error_has_code_and_advice(kind: type[AsyncfinError]) -> None:
     )
 
 
-def test_unreachable_service_ends_with_6() -> None:
-    """The line says to check the base URL."""
-    code, line = exit_line(ConnectionFailedError("connection refused"))
-    assert code == 6
-    assert line.endswith("check the base URL and the network, then run it again")
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
 def test_terminal_shows_retries(service: Sandbox) -> None:
     """A wait below a second is not 0 s."""
@@ -175,12 +167,6 @@ def test_closed_streams_lose_their_text(service: Sandbox, closing: str, entity: 
         ["/bin/sh", "-c", command, sys.executable], capture_output=True, text=True, env=environment(service)
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
-
-
-def test_success_leaves_standard_error_empty(service: Sandbox) -> None:
-    """Progress goes to a terminal only."""
-    result = finish(start("catalogue", ENTITY, sandbox=service))
-    assert (result.code, result.err) == (0, "")
 
 
 def test_pipe_gets_utf_8_without_colours(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

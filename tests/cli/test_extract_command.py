@@ -96,34 +96,6 @@ def test_an_address_is_no_local_folder(
     assert (len(service.log), list(tmp_path.iterdir())) == (before, [])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--annual"], "entit"),
-        ([ENTITY, "--annual", "--fresh-for", "20"], "--fresh-for must be a number with s, m, h or d"),
-        ([ENTITY, "--ids", "/nonexistent"], "--ids"),
-        ([ENTITY, "--metric", "Revenu"], "close: Revenue); `asyncfin catalogue` shows what can be asked for"),
-        (["O-1"], "an id is O- and 32"),
-        ([ENTITY, "--rate", "0"], "--rate"),
-    ],
-)
-def test_wrong_usage_is_one_line(command: Command, night: str, arguments: list[str], said: str) -> None:
-    """Exit code 2 and no report; an id that no entity has is found out at the end."""
-    result = command("extract", "--into", night, *arguments)
-    assert (result.code, result.out) == (2, "")
-    assert said in result.line
-
-
-def test_mount_point_is_rejected(
-    command: Command,
-) -> None:
-    """The line says what would be right; --to is another option."""
-    result = command("extract", ENTITY, "--into", "/", "--annual")
-    assert result.code == 2
-    assert result.line.startswith("asyncfin: --into: / is a mount point")
-    assert not re.search(r"\bto must\b", result.line)
-
-
 def test_another_query_must_replace(command: Command, night: str) -> None:
     """Exit code 2, and the line says what to do."""
     command("extract", ENTITY, "--into", night, "--annual")
@@ -241,17 +213,8 @@ def test_sigterm_cancels_what_is_in_progress(
 def test_run_outlives_reader_of_its_progress(service: Sandbox, night: str) -> None:
     """Lines without a reader are lost; files and report are not."""
     reading, writing = os.pipe()
-    process = start(
-        "extract",
-        UNKNOWN_ID,
-        ENTITY,
-        LONG_ENTITY,
-        "--into",
-        night,
-        "--annual",
-        sandbox=service,
-        stderr=writing,
-    )
+    arguments = ("extract", UNKNOWN_ID, ENTITY, LONG_ENTITY, "--into", night, "--annual")
+    process = start(*arguments, sandbox=service, stderr=writing)
     os.close(reading)
     os.close(writing)
     out, _ = process.communicate(timeout=60)

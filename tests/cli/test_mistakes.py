@@ -57,7 +57,12 @@ MISTAKES = [
     ("query E --output out.csv", "did you mean > FILE, or --into FOLDER?"),
     ("limits", "there is no limits: did you mean asyncfin usage --limits?"),
     ("query E --plot sales.xls", "--plot sales.xls must end in .png, .pdf or .svg"),
+    ("query E --plot no/sales.png", "no is not a folder"),
     ("extract E", "--into requires an argument"),
+    ("extract E --into / --annual", "--into: / is a mount point"),
+    ("extract E --into night --fresh-for 20", "--fresh-for must be a number with s, m, h or d"),
+    ("extract E --into night --rate 0", "--rate must be a finite number above 0, not 0.0"),
+    ("status nofolder --json", "nofolder is not the folder of an extraction"),
     ("record E --into ids.txt", "--into ids.txt is not a folder: give a folder or a new path"),
     ("explore E --root-path explore", "--root-path must be a path such as /explore, not 'explore'"),
     ("explore E --host http://figures.example", "--host must be host names such as figures.example"),
@@ -78,6 +83,7 @@ MISTAKES = [
     # Commands.
     ("querry E", 'Unknown command "querry". Did you mean "query"?'),
     ("sandbox --port x", "Invalid value for --port"),
+    ("sandbox --host 0.0.0.0 --port 0", "--public-url http://NAME:PORT"),
 ]  # fmt: skip
 
 

@@ -66,7 +66,6 @@ def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:
     [
         ("EXA", f"'EXA' means Example Company ({ENTITY}), Nobody Ltd ({UNKNOWN_ID}): give the id"),
         ("Exampel Company", "(close: Example Company"),
-        ("O-1", "an id is O- and 32 characters (id:O-1 is sent as it is)"),
     ],
 )
 def test_unknown_name_costs_no_request(

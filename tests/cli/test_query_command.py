@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,24 +185,6 @@ def test_crowded_plot_names_options(command: Command, monkeypatch: pytest.Monkey
     result = command("query", ENTITY, "--plot", "unused.png")
     assert result.code == 2
     assert re.search(r"at most 2 lines, .*, not 4: select fewer series", result.line)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("nowhere/sales.png", "is not a folder"),
-        ("sales", "must end in .png, .pdf or .svg"),
-    ],
-)
-def test_unwritable_picture_costs_no_request(
-    command: Command, service: Sandbox, tmp_path: Path, name: str, said: str
-) -> None:
-    """A missing folder, a folder, and a suffix that names no format."""
-    pytest.importorskip("matplotlib")
-    before = len(service.log)
-    result = command("query", ENTITY, "--metric", "Debt", "--plot", str(tmp_path / name))
-    assert (result.code, len(service.log)) == (2, before)
-    assert said in result.line
 
 
 def test_comparison_is_one_json_object(command: Command) -> None:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -103,13 +102,3 @@ def test_commands_cost_the_documented_requests(
     arguments = [{"E": ENTITY, "R": RATIOS_ENTITY}.get(word, word) for word in line.split()]
     assert command(*arguments).code == 0
     assert len(service.log) - before == requests
-
-
-def test_token_can_come_from_file(
-    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first line of the file is the token, and goes before ASYNCFIN_TOKEN."""
-    monkeypatch.setenv("ASYNCFIN_TOKEN", "wrong")
-    path = tmp_path / "token"
-    path.write_text(f"{service.token}\nnot this\n")
-    assert command("usage", "--limits", "--token-file", str(path)).code == 0

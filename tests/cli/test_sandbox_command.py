@@ -81,13 +81,6 @@ async def test_sandbox_has_a_public_url(serve: Callable[..., Served]) -> None:
         assert (await client.dataset(ENTITY)).entity_id == ENTITY
 
 
-def test_all_addresses_need_a_public_url(command: Command, dataset: str) -> None:
-    """A machine does not know under which name others reach it."""
-    result = command("sandbox", dataset, "--host", "0.0.0.0", "--port", "0")
-    assert (result.code, result.out) == (2, "")
-    assert "--public-url http://NAME:PORT" in result.line
-
-
 def test_port_in_use_is_one_line(command: Command, service: Sandbox, dataset: str) -> None:
     """The line names the port and says to choose another."""
     port = service.base_url.rpartition(":")[2]

@@ -152,13 +152,6 @@ def test_passwords_of_addresses_are_not_shown(command: Command, monkeypatch: pyt
         assert "secret" not in result.out + result.err
 
 
-def test_missing_folder_is_an_error(command: Command) -> None:
-    """A mistyped path must not pass for an extraction without runs."""
-    result = command("status", "nofolder", "--json")
-    assert (result.code, result.out) == (2, "")
-    assert "nofolder is not the folder of an extraction" in result.err
-
-
 def test_it_shows_a_cache(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Series and bytes of the folder; hits are counted per process."""
     asyncio.run(FileCache(tmp_path / "cache", account="desk").clear())

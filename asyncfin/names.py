@@ -84,9 +84,10 @@ class Names(Mapping[str, str]):
         for text in texts:
             ids = self.matching(text) if isinstance(text, str) else ()
             if len(ids) > 1:
-                entities = self._write_ids(ids)
+                entities = [f"{printable(self._names[key])} ({key})" for key in ids]
                 raise SelectionError(
-                    f"{checks.short_repr(text)} means {entities}: give the id"
+                    f"{checks.short_repr(text)} means {listed(entities, _NAMED)}: give "
+                    "the id"
                 )
             if ids:
                 entity_ids.append(ids[0])
@@ -122,19 +123,10 @@ class Names(Mapping[str, str]):
 
     def near(self, text: object) -> str:
         """Return an unknown text for an error, with the names that come close."""
-        close = [
-            printable(self._names[next(iter(self._ids[name]))])
-            for name in self.close(str(text))
-        ]
-        return checks.short_repr(text) + (
-            f" (close: {', '.join(dict.fromkeys(close))})" if close else ""
-        )
-
-    def _write_ids(self, ids: tuple[str, ...]) -> str:
-        names = [
-            f"{printable(self._names[entity_id])} ({entity_id})" for entity_id in ids
-        ]
-        return listed(names, _NAMED)
+        ids = [next(iter(self._ids[name])) for name in self.close(str(text))]
+        names = dict.fromkeys(printable(self._names[entity_id]) for entity_id in ids)
+        end = f" (close: {', '.join(names)})" if names else ""
+        return checks.short_repr(text) + end
 
 
 def read_names(path: str | os.PathLike[str] | None = None) -> Names:
@@ -186,13 +178,12 @@ def read_rows(lines: Iterable[str]) -> tuple[list[str], Iterator[dict[str, str]]
         return [], iter(())
     if not {"id", "name"} <= set(heads):
         raise KeyError("id, name")
-    return heads, _read_rows(reader)
+    return heads, map(_clean_row, reader)
 
 
-def _read_rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
-    for row in reader:
-        row.pop(None, None)  # more fields than columns
-        yield row | {"id": row["id"].strip()}
+def _clean_row(row: dict[str, str]) -> dict[str, str]:
+    row.pop(None, None)  # type: ignore[call-overload]  # more fields than columns
+    return row | {"id": row["id"].strip()}
 
 
 def names_of(row: Mapping[str, str]) -> list[str]:

@@ -76,9 +76,8 @@ def quoted(
     if len(parts) > 1 and all(part in names for part in parts):
         return f"{short_repr(name)} (these are {len(parts)}: give each by itself)"
     matches = suggest(name, names) if close is None else close
-    return short_repr(name) + (
-        f" (close: {', '.join(map(_show, matches))})" if matches else ""
-    )
+    end = f" (close: {', '.join(map(_show, matches))})" if matches else ""
+    return short_repr(name) + end
 
 
 def _show(name: str) -> str:
@@ -87,8 +86,6 @@ def _show(name: str) -> str:
 
 def all_of(names: Collection[str]) -> str:
     """Return the names as the end of a complaint, or nothing where they are many."""
-    return (
-        f"; there are: {', '.join(map(_show, sorted(names)))}"
-        if 0 < len(names) <= _FEW
-        else ""
-    )
+    if not 0 < len(names) <= _FEW:
+        return ""
+    return f"; there are: {', '.join(map(_show, sorted(names)))}"

@@ -264,11 +264,8 @@ def _select_hint(value: object) -> str:
         return "; write Select()"
     if isinstance(value, str):
         return f"; write Select({checks.short_repr(value)})"
-    return (
-        "; write Select(metric_ids)"
-        if isinstance(value, (list, tuple, set, frozenset))
-        else ""
-    )
+    is_collection = isinstance(value, (list, tuple, set, frozenset))
+    return "; write Select(metric_ids)" if is_collection else ""
 
 
 check_select = partial(

@@ -131,6 +131,11 @@ async def test_outage_adds_spent_requests_once(line: RedisLine, tmp_path: Path) 
             await bucket.acquire()
         assert not bucket.stats().fallback
         assert bucket.stats().spent_today == (await other.inspect()).spent_today == 3 + 10 + 3
+        line.cut = True
+        await bucket.acquire()  # in a second outage
+        line.cut = False
+        await asyncio.sleep(2.1)
+        assert (await other.inspect()).spent_today == 3 + 10 + 3 + 1
 
 
 @virtual

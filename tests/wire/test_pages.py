@@ -1,7 +1,6 @@
 """Page generators: strictly one after the other, at most one page ahead, and nothing left behind."""
 
 import asyncio
-import json
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -14,22 +13,11 @@ from asyncfin.model.selection import Trailing
 from asyncfin.wire.pages import planned_pages, query_pages
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.values import QueryPage
+from tests.answers import ENTITY_ID, encoded, page_json
 
 pytestmark = pytest.mark.virtual
 
-ENTITY = "O-" + "a1" * 16
-QUERY = Query("m", "g=s", Trailing(12))
-SERIES = {
-    "series_id": "s",
-    "reporting_group_id": "r",
-    "metric_id": "m",
-    "label": "",
-    "basis": "",
-    "scopes": [{"scope_group_id": "g", "scope_id": "s"}],
-    "number_format": "",
-    "period_meaning": "",
-    "values": [],
-}
+QUERY = Query("m", "company=all", Trailing(12))
 
 
 class Service:
@@ -39,13 +27,9 @@ class Service:
         self,
         count: int,
         failing: int | None = None,
-        full: int | tuple[int, ...] | None = None,
-        malformed: int | None = None,
-        cursors: str = "",
+        full: tuple[int, ...] = (),
     ) -> None:
-        self.count, self.failing, self.malformed = count, failing, malformed
-        self.full = full if isinstance(full, tuple) else (full,)
-        self.cursors = cursors
+        self.count, self.failing, self.full = count, failing, full
         self.begun = self.ended = 0
 
     async def send(self, request: Request) -> Response:
@@ -57,24 +41,13 @@ class Service:
             self.ended += 1
         if number == self.failing:
             raise KeyError(number)
-        body = {
-            "entity_id": ENTITY,
-            "name": "Example",
-            "dataset_id": "d",
-            "created_timestamp": "2024-01-01T00:00:00Z",
-            "periods": [],
-            "series": [SERIES] if number in self.full else [],
-            "next_cursor": str(number) if number < self.count else None,
-        }
-        if self.cursors:
-            body["next_cursor"] = self.cursors[number - 1]
-        if number == self.malformed:
-            body["series"] = "none"
+        body = page_json([], {"m.annual": {}} if number in self.full else {})
+        body["next_cursor"] = str(number) if number < self.count else None
         now = datetime(2024, 1, 1, tzinfo=UTC)
-        return Response(200, {}, json.dumps(body).encode(), now, now)
+        return Response(200, {}, encoded(body), now, now)
 
     def pages(self, *, prefetch: bool) -> Any:
-        return query_pages(self.send, ENTITY, QUERY, page_size=100, prefetch=prefetch)
+        return query_pages(self.send, ENTITY_ID, QUERY, page_size=100, prefetch=prefetch)
 
 
 def others() -> set[asyncio.Task[Any]]:
@@ -117,14 +90,16 @@ async def test_series_of_earlier_page_is_rejected(planned: bool) -> None:
     """Each series is on one page of a query (spec 4.3): its values would count twice."""
     service = Service(4, full=(1, 3))
     pages = (
-        planned_pages(service.send, ENTITY, QUERY, home={"s"}, query_ids={"s"}, wanted_ids={"s"})
+        planned_pages(
+            service.send, ENTITY_ID, QUERY, home={"m.annual"}, query_ids={"m.annual"}, wanted_ids={"m.annual"}
+        )
         if planned
         else service.pages(prefetch=False)
     )
     async with aclosing(pages):
         await anext(pages)
         await anext(pages)
-        with pytest.raises(MalformedAnswerError, match="series 's' is repeated"):
+        with pytest.raises(MalformedAnswerError, match="is repeated"):
             await anext(pages)
     assert service.begun == 3
 

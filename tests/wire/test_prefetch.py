@@ -13,8 +13,8 @@ import pytest
 
 from asyncfin import Client, FiscalRange, Query, TokenBucket
 from asyncfin.model.scope import ScopeRef
+from tests.answers import ENTITY_ID, encoded, page_json
 from tests.services.raw import answer, scripted
-from tests.wire.sending import ENTITY
 
 QUERY = Query(["m"], [[ScopeRef("g", "s")]], FiscalRange(2020, 2021))
 LATENCY = 0.15
@@ -33,17 +33,7 @@ def slow_service() -> Iterator[str]:
             sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             number = int(sent.get("cursor", "0")) + 1
             time.sleep(LATENCY)
-            page: dict[str, Any] = {
-                "entity_id": ENTITY,
-                "name": "Example",
-                "dataset_id": "11111111-1111-4111-8111-111111111111",
-                "created_timestamp": "2026-01-02T03:04:05Z",
-                "periods": [],
-                "series": [],
-            }
-            if number < PAGES:
-                page["next_cursor"] = str(number)
-            body = json.dumps(page).encode()
+            body = encoded(page_json([], {}, next_cursor=str(number) if number < PAGES else None))
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -67,7 +57,7 @@ async def test_next_page_comes_during_work(prefetch: bool, overlaps: bool) -> No
     with slow_service() as url:
         async with (
             Client(url, "some-token", bucket=bucket) as client,
-            aclosing(client.query_pages(ENTITY, QUERY, prefetch=prefetch)) as pages,
+            aclosing(client.query_pages(ENTITY_ID, QUERY, prefetch=prefetch)) as pages,
         ):
             await anext(pages)
             for _ in range(PAGES - 1):
@@ -83,19 +73,10 @@ async def test_page_does_not_wait_for_next() -> None:
     """Where the bucket lets the next request wait, the page is given out all the same."""
     bucket = TokenBucket(rate=0.01)
     loop = asyncio.get_running_loop()
-    page = {
-        "entity_id": ENTITY,
-        "name": "Example",
-        "dataset_id": "11111111-1111-4111-8111-111111111111",
-        "created_timestamp": "2026-01-02T03:04:05Z",
-        "periods": [],
-        "series": [],
-        "next_cursor": "more",
-    }
     async with (
-        scripted(answer(body=json.dumps(page).encode())) as server,
+        scripted(answer(body=encoded(page_json([], {}, next_cursor="more")))) as server,
         Client(server.base_url, "some-token", bucket=bucket) as client,
-        aclosing(client.query_pages(ENTITY, QUERY, prefetch=True)) as pages,
+        aclosing(client.query_pages(ENTITY_ID, QUERY, prefetch=True)) as pages,
     ):
         await anext(pages)
         assert loop.time() < 1

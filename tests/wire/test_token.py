@@ -3,25 +3,19 @@
 import asyncio
 import functools
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from asyncfin.errors import ArgumentError, AuthenticationError, SelectionError
-from asyncfin.pacing.bucket import TokenBucket
-from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry, Timeouts
-from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import Tokens, token_file
-from asyncfin.wire.transport import Transport
-from tests.services.raw import Received, Scripted, answer, judged, refusal
+from tests.services.raw import Received, answer, refusal
+from tests.wire.sending import READ, sending
 
 pytestmark = pytest.mark.virtual
-
-READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
 
 
 class Issuer:
@@ -37,20 +31,6 @@ class Issuer:
         return f"token-{number}"
 
 
-@asynccontextmanager
-async def sending(
-    token: Any, judge: Callable[[Received], bytes], *, total: float = 60, **options: Any
-) -> AsyncIterator[tuple[Scripted, Sender]]:
-    """A sender, and a server that answers by what it is sent."""
-    async with judged(judge) as server:
-        transport = Transport(server.base_url, max_in_flight=50, timeouts=Timeouts(total=total))
-        sender = Sender(transport, token, bucket=TokenBucket(rate=1e6, burst=1e3), **options)
-        try:
-            yield server, sender
-        finally:
-            await transport.aclose()
-
-
 def accepting(*tokens: str) -> Callable[[Received], bytes]:
     return lambda request: answer() if request.token in tokens else refusal(401)
 
@@ -62,7 +42,7 @@ async def test_echoed_token_is_removed() -> None:
     """Neither its body nor its headers: a result may be stored, and shown to others."""
     seen = "canary-token+/0="
     body = json.dumps({"name": f"of {seen}"}).encode()
-    async with sending(seen, lambda _: answer(200, body, x_seen=seen)) as (_, sender):
+    async with sending(answer(200, body, x_seen=seen), token=seen) as (_, sender, _events):
         response = await sender.send(READ)
     assert b'"of ' in response.body
     assert "x-seen" in {name.lower() for name in response.headers}
@@ -75,7 +55,7 @@ async def test_echoed_token_is_removed() -> None:
 async def test_callable_is_called_once() -> None:
     """The callable is not called at construction, and once for ten requests at the same time."""
     issuer = Issuer()
-    async with sending(issuer, accepting("token-1")) as (server, sender):
+    async with sending(judge=accepting("token-1"), token=issuer, max_in_flight=10) as (server, sender, _):
         assert issuer.asked == 0
         await asyncio.gather(*(sender.send(READ) for _ in range(10)))
         await sender.send(READ)
@@ -86,7 +66,7 @@ async def test_callable_is_called_once() -> None:
 async def test_rejected_token_is_renewed_once() -> None:
     """Ten requests get a 401 at once; the callable is asked once, and all ten are answered."""
     issuer = Issuer()
-    async with sending(issuer, accepting("token-2")) as (server, sender):
+    async with sending(judge=accepting("token-2"), token=issuer, max_in_flight=10) as (server, sender, _):
         await asyncio.gather(*(sender.send(READ) for _ in range(10)))
     assert issuer.asked == 2
     assert [each.token for each in server.requests] == ["token-1"] * 10 + ["token-2"] * 10
@@ -107,7 +87,7 @@ async def test_rejection_of_old_token_asks_nothing() -> None:
 async def test_renewed_token_rejected_is_error() -> None:
     """A token refused again after renewal is an error, without a third token."""
     issuer = Issuer()
-    async with sending(issuer, accepting()) as (server, sender):
+    async with sending(judge=accepting(), token=issuer, max_in_flight=10) as (server, sender, _):
         with pytest.raises(AuthenticationError) as caught:
             await sender.send(READ)
     assert [each.token for each in server.requests] == ["token-1", "token-2"]
@@ -116,7 +96,11 @@ async def test_renewed_token_rejected_is_error() -> None:
 
 async def test_renewing_is_no_attempt() -> None:
     """With a single attempt allowed the renewed token is tried too."""
-    async with sending(Issuer(), accepting("token-2"), retry=Retry(attempts=1)) as (server, sender):
+    async with sending(judge=accepting("token-2"), token=Issuer(), retry=Retry(attempts=1)) as (
+        server,
+        sender,
+        _,
+    ):
         await sender.send(READ)
         assert sender.stats().requests == len(server.requests) == 2
 
@@ -160,7 +144,7 @@ async def returning_nothing() -> str:
 )
 async def test_failing_callable_quotes_nothing(token: Any, expected: str) -> None:
     """Each waiting request gets its own; nothing is sent, and no grant is spent."""
-    async with sending(token, accepting()) as (server, sender):
+    async with sending(judge=accepting(), token=token, max_in_flight=10) as (server, sender, _):
         ends = await asyncio.gather(*(sender.send(READ) for _ in range(3)), return_exceptions=True)
     assert server.requests == []
     assert len({id(end) for end in ends}) == 3
@@ -183,7 +167,9 @@ async def test_hanging_callable_ends_with_total_timeout() -> None:
             await asyncio.Event().wait()
         return "good"
 
-    async with sending(hanging, accepting("good"), total=45) as (server, sender):
+    async with sending(
+        judge=accepting("good"), token=hanging, max_in_flight=10, timeouts=Timeouts(total=45)
+    ) as (server, sender, _):
         loop = asyncio.get_running_loop()
         ends = await asyncio.gather(*(sender.send(READ) for _ in range(3)), return_exceptions=True)
         assert loop.time() == pytest.approx(45, abs=0.1)
@@ -249,7 +235,7 @@ async def test_token_file_is_read_after_401(tmp_path: Path) -> None:
         path.write_text("new-token")
         return refusal(401)
 
-    async with sending(source, judge=judge) as (server, sender):
+    async with sending(judge=judge, token=source) as (server, sender, _):
         for _ in range(3):
             await sender.send(READ)
     assert [each.token for each in server.requests] == ["old-token", *["new-token"] * 3]
@@ -261,7 +247,7 @@ async def test_token_file_without_token_fails_requests(tmp_path: Path, content: 
     path = tmp_path / "secret-path"
     if content is not None:
         path.write_text(content)
-    async with sending(token_file(str(path)), lambda _: answer()) as (server, sender):
+    async with sending(answer(), token=token_file(str(path))) as (server, sender, _):
         with pytest.raises(AuthenticationError) as caught:
             await sender.send(READ)
         assert "secret" not in str(caught.value)

@@ -41,19 +41,3 @@ def test_other_texts_are_refused(given: Any) -> None:
     said = "user_agent must be 1 to 200 printable ASCII characters without a blank at an end or None, not"
     with pytest.raises(ArgumentError, match=re.escape(said)):
         Client("https://example.com", "some-token", user_agent=given)
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize(
-    ("options", "sent"), [({}, f"of-env {OWN}"), ({"user_agent": "given"}, f"given {OWN}")]
-)
-async def test_from_env_reads_it(options: Any, sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ASYNCFIN_USER_AGENT, unless an argument is given; an empty one is none."""
-    async with scripted(answer()) as server:
-        monkeypatch.setenv("ASYNCFIN_BASE_URL", server.base_url)
-        monkeypatch.setenv("ASYNCFIN_TOKEN", "some-token")
-        for text, expected in (("of-env", sent), ("", None if options else OWN)):
-            monkeypatch.setenv("ASYNCFIN_USER_AGENT", text)
-            async with Client.from_env(**options) as client:
-                await client.limits()
-            assert server.requests[-1].headers["user-agent"] == (expected or sent)

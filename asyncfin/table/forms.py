@@ -6,11 +6,17 @@ from inspect import isfunction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncfin import checks
+from asyncfin.csv import csv_text
 from asyncfin.errors import printable
 from asyncfin.model.frame import pandas_frame
 from asyncfin.model.period import Period
 from asyncfin.optional import library
 from asyncfin.table.grid import Grid
+from asyncfin.table.notes import heading
+from asyncfin.table.rows import ENTITY_COLUMNS, Row, rows_of
+from asyncfin.table.show import Latest, Shown, show
+from asyncfin.text import NOT_REQUESTED
+from asyncfin.words import Unit
 
 if TYPE_CHECKING:  # none of these is needed to import the library
     import pandas
@@ -19,9 +25,6 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     from matplotlib.axes import Axes
 
     from asyncfin.table.columns import Layout
-    from asyncfin.table.rows import Row
-    from asyncfin.table.show import Latest, Shown
-    from asyncfin.words import Unit
 
 
 class Forms(ABC):
@@ -115,7 +118,6 @@ class Forms(ABC):
         failed.
         """
         from asyncfin.table.columns import column_names
-        from asyncfin.table.notes import heading
 
         library("pandas", "pandas")
         names = column_names(columns)
@@ -162,10 +164,6 @@ class Forms(ABC):
         Raises:
             MalformedAnswerError: a value breaks the spec.
         """
-        from asyncfin.csv import csv_text
-        from asyncfin.table.rows import ENTITY_COLUMNS, Row, rows_of
-        from asyncfin.text import NOT_REQUESTED
-
         periods = self.periods_with_gaps
         skipped_columns = 0 if self._has_entities else len(ENTITY_COLUMNS)
         labels = [period.label for period in periods]
@@ -182,7 +180,7 @@ class Forms(ABC):
             lines.append(line)
         return csv_text(lines, raw=raw)
 
-    def rows(self, unit: "Unit | None" = None) -> "list[Row]":
+    def rows(self, unit: Unit | None = None) -> list[Row]:
         """Return how people read each series, in catalogue order: `show` and plots are
         made of it. The series of a comparison share one unit.
 
@@ -196,11 +194,9 @@ class Forms(ABC):
         Raises:
             ArgumentError: `unit` is not one of these.
         """
-        from asyncfin.table.rows import rows_of
-
         return rows_of(self._grids, unit)
 
-    def latest(self, n: int = 1) -> "Latest":
+    def latest(self, n: int = 1) -> Latest:
         """Return the last values of each series, with their own periods.
 
         The panel's periods count: query all years, which costs no more requests than
@@ -212,8 +208,6 @@ class Forms(ABC):
         Raises:
             ArgumentError: `n` is not a whole number from 1.
         """
-        from asyncfin.table.show import Latest
-
         return Latest(self._grids, checks.whole_number(1)("n", n))
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
@@ -246,13 +240,13 @@ class Forms(ABC):
 
     def show(
         self,
-        unit: "Unit | None" = None,
+        unit: Unit | None = None,
         width: int | None = None,
         *,
         all_series: bool = False,
         all_periods: bool = False,
         empty: bool = False,
-    ) -> "Shown":
+    ) -> Shown:
         """Return the table that `str` and notebooks show, with large numbers divided,
         or of another width.
 
@@ -269,8 +263,6 @@ class Forms(ABC):
         Raises:
             ArgumentError: `unit` or `width` is not one of these.
         """
-        from asyncfin.table.show import show
-
         return show(
             self._grids,
             self._write_lines_below,

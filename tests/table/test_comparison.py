@@ -97,6 +97,15 @@ async def test_absent_periods_share_a_line() -> None:
     assert "Apple has no FY2025" in notes
 
 
+async def test_absent_period_needs_no_request() -> None:
+    """A period that a company does not list has no value there, whoever asked for it."""
+    apple = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
+    young = await company("Young", {2025: 1}, (2025,), listed=YEARS[-1:])
+    table = printed([apple, young])
+    assert "?" not in table
+    assert "Young        ·       1" in table
+
+
 async def test_descriptions_are_below_the_table() -> None:
     """They state the units: one line for a metric, and one that names who differs."""
     dollars = await company("Apple", {2024: 5}, (2024,), Revenue="Net sales. Unit: USD.")

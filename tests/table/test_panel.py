@@ -59,6 +59,18 @@ def test_series_by_its_id(panel: Panel) -> None:
         panel.show(all=True)  # type: ignore[call-arg]
 
 
+async def test_range_has_periods_with_values() -> None:
+    """A page may list periods in which nothing is observed."""
+    panel = await panel_of({"sales.annual": {FY24: 1}}, PERIODS)
+    assert panel.periods == (FY24,)
+
+
+async def test_exact_has_all_its_periods() -> None:
+    """Also those that no page lists."""
+    panel = await panel_of({"sales.annual": {FY24: 1}}, [FY24], asked=Exact([FY24, Q1]))
+    assert panel.periods == (Q1, FY24)
+
+
 def test_one_is_the_only_series(panel: Panel) -> None:
     """With several, the error names them."""
     only = panel.where(lambda series: series.label == "Label of costs")

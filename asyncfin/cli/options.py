@@ -366,6 +366,11 @@ def _read_ids(path: Path, names: "NameTable") -> Sequence[str]:
     for number, text in enumerate(texts, 1):
         if text:
             with prefix_errors(f"{label}, line {number}"):
+                if "," in text and not names:
+                    raise SelectionError(
+                        "a line has one entity id; give a table of ids and names as "
+                        "--names FILE"
+                    )
                 # Without names, ids may have any form.
                 entity_ids += names.ids([text]) if names else [text]
                 check_entity_id(entity_ids[-1])

@@ -22,7 +22,7 @@ class FeedContents:
     Attributes:
         names: the name of each entity in its last changes, by id, in the order of the
             feed.
-        entry_runs: the run with which each entity entry_runs the feed, by id.
+        entry_runs: the run with which each entity entered the feed, by id.
         metrics: the metric ids, in their order in the feed.
         runs: the runs, oldest first.
     """

@@ -67,6 +67,10 @@ def test_missing_extra_is_named_before_request(
     ("content", "said"),
     [
         (f"# all\n\n{ENTITY}\n..  # a folder\n", ", line 4 must be an id"),
+        (
+            f"{ENTITY},Apple\n",
+            ", line 1: a line has one entity id; give a table of ids and names as --names FILE",
+        ),
         ("# none yet\n\n", " contains no entity ids (one per line)"),
     ],
 )

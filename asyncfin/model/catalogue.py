@@ -338,13 +338,14 @@ class Catalogue(Dataset, Tabular):
         return judge(self, select).missing
 
     def explain(self, missing: Missing) -> str:
-        """Return a sentence about missing names, with close matches.
+        """Return a sentence about missing names, with close matches. It is empty if no
+        name is missing.
 
         Args:
             missing: names by field, as `missing` and `SelectionError.missing` have
                 them.
         """
-        return explain(self, missing)
+        return explain(self, missing) if missing else ""
 
     def resolve(self, periods: PeriodSelection) -> Resolved:
         """Return the periods to request: rules and open ends resolved against the

@@ -198,6 +198,7 @@ def test_ambiguous_picked_row_is_rejected() -> None:
 def test_missing_is_why_select_is_refused(select: Select, missing: dict[str, str]) -> None:
     """One notion, as data, in the error, and for those who read what there is."""
     assert EXAMPLE.missing(select) == {field: (name,) for field, name in missing.items()}
+    assert EXAMPLE.explain(EXAMPLE.missing(Select())) == ""
     if missing:
         with pytest.raises(SelectionError) as caught:
             EXAMPLE.select(select)

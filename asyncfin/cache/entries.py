@@ -133,7 +133,9 @@ class Memory:
 
     def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
         """Store a catalogue."""
-        size = 1_000 + 700 * len(catalogue.series) + 100 * len(catalogue.periods)
+        size = 1_000 + 600 * len(catalogue.series) + 100 * len(catalogue.periods)
+        for series in catalogue.series:
+            size += len(series.label) + len(series.description)
         self._put(key, Entry(size, catalogue))
 
     def has_room(self, blocks: Iterable[Block]) -> bool:

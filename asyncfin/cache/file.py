@@ -18,12 +18,13 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
+from errno import ELOOP
 from functools import partial
 from hashlib import scrypt
 from pathlib import Path
-from time import time
+from time import monotonic, sleep, time
 from typing import TypeVar
 
 from asyncfin import checks, local
@@ -50,7 +51,8 @@ _EVICTED_TO = 0.9
 _WRITTEN_BETWEEN = 1 / 16
 _TOUCHED_EVERY = 3_600
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = _FOLDER | os.O_NONBLOCK
 
 
 class FileCache(Cache):
@@ -134,8 +136,8 @@ class FileCache(Cache):
 class FolderStore:
     """The store of a `FileCache`: each key is the path of a file.
 
-    Its methods run in threads, except for reading a record and taking a lock, which
-    take microseconds.
+    Its methods run in threads, except for reading a record and claiming an entity,
+    which take microseconds.
     """
 
     def __init__(
@@ -175,21 +177,20 @@ class FolderStore:
     async def put_if_later(self, key: str, body: bytes) -> bool:
         limit = microseconds(self._clock() + FUTURE)
 
-        async with self.lock("", STORE_SECONDS) as is_held:
-            if not is_held:
-                raise TimeoutError("another process holds the folder's lock")
-            # Nothing is awaited, so that nothing of it happens without the lock.
-            if row_moment(body) < row_moment(self._read(key) or b"") <= limit:
-                return False
-            self._write(key, body)
-            return True
+        def put() -> bool:
+            with self._hold_lock():
+                if row_moment(body) < row_moment(self._read(key) or b"") <= limit:
+                    return False
+                self._write(key, body)
+                return True
+
+        return await self._run(put)
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
         self._check()
         # The folder itself: a file for each entity would never be deleted.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = self._open(f"{self._folder}/{name}", flags, name)
+        descriptor = self._open(f"{self._folder}/{name}", _FOLDER, name)
         try:
             loop = asyncio.get_running_loop()
             until = loop.time() + seconds
@@ -197,7 +198,6 @@ class FolderStore:
                 await asyncio.sleep(_POLL_SECONDS)
             yield is_held
         finally:
-            # Unlocked and not only closed: a child forked since then shares the lock.
             local.unlock(descriptor)
             os.close(descriptor)
 
@@ -205,14 +205,36 @@ class FolderStore:
         """Return the salt of the folder's account keys; the first process creates
         it.
         """
-        async with self.lock("", STORE_SECONDS):
-            salt = self._read("salt") or b""
-            if len(salt) != _SALT_BYTES:
-                # New, or damaged: then what was stored under the old one is not found,
-                # and is evicted.
-                salt = secrets.token_bytes(_SALT_BYTES)
-                self._write("salt", salt)
-            return salt
+
+        def read_or_write() -> bytes:
+            with self._hold_lock():
+                salt = self._read("salt") or b""
+                if len(salt) != _SALT_BYTES:
+                    # New, or damaged: then what was stored under the old one is not
+                    # found, and is evicted.
+                    salt = secrets.token_bytes(_SALT_BYTES)
+                    self._write("salt", salt)
+                return salt
+
+        return await self._run(read_or_write)
+
+    @contextmanager
+    def _hold_lock(self) -> Iterator[None]:
+        """Hold the folder's lock, in a thread, for which it waits as long as an
+        operation may take.
+        """
+        descriptor = self._open(f"{self._folder}/", _FOLDER, "")
+        try:
+            until = monotonic() + STORE_SECONDS
+            while not local.try_lock(descriptor):
+                if monotonic() > until:
+                    raise TimeoutError("another process holds the folder's lock")
+                sleep(_POLL_SECONDS)
+            yield
+        finally:
+            # Unlocked and not only closed: a child forked since then shares the lock.
+            local.unlock(descriptor)
+            os.close(descriptor)
 
     async def _run(self, call: Callable[[], T]) -> T:
         self._check()
@@ -254,6 +276,10 @@ class FolderStore:
             descriptor = os.open(f"{self._folder}/{key}", _READ)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == ELOOP:  # a symlink, which could lead anywhere
+                return b""
+            raise
         with open(descriptor, "rb", buffering=0) as file:
             stat = os.fstat(descriptor)
             if stat.st_uid != os.geteuid():
@@ -296,7 +322,7 @@ class FolderStore:
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(key)
-                    elif folder:  # not the salt and the lock
+                    elif folder:  # not the salt
                         yield key, entry
 
     def _drop(self, keys: Iterable[str]) -> None:

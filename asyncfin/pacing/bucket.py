@@ -20,6 +20,7 @@ from attrs import define
 
 from asyncfin import checks
 from asyncfin.clock import utc_now, wall_time
+from asyncfin.errors import AsyncfinError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.learned import Pace
@@ -231,8 +232,10 @@ class LoopBucket(Bucket):
                 if waiter.counts or not only_counting:
                     queue.remove(waiter)
                     if not waiter.grant.done():
-                        # One object raised in many tasks would mix their tracebacks.
-                        waiter.grant.set_exception(copy(error))
+                        # One object raised in many tasks would mix their tracebacks,
+                        # but others' exceptions need not be such as can be copied.
+                        is_ours = isinstance(error, AsyncfinError)
+                        waiter.grant.set_exception(copy(error) if is_ours else error)
 
     def _apply_allowance(self, allowance: Allowance, unix: float) -> None:
         """Fail the waiters that the allowance has no room for."""

@@ -66,7 +66,7 @@ class _Line:
 
     @property
     def key(self) -> tuple[Row, int]:
-        """What a line of a chart is told by."""
+        """What distinguishes a line of a chart."""
         return self.row, self.duration
 
     @property

@@ -69,7 +69,7 @@ class Sending:
         self.sent_at = 0.0  # loop time
         self.is_under_way = False
         self.is_silent = True  # whether no byte has arrived
-        self.is_given_up = False
+        self.is_given_up = False  # counted as a failure, as nobody waits for it
         # What had been seen before it was sent: failures, and the number of responses.
         self.row: _Row | None = None
         self.responses = 0
@@ -171,6 +171,7 @@ class Breaker:
             self.due = None
             self._probes += 1
         sending.is_under_way = sending.is_silent = True
+        sending.is_given_up = False
         sending.row, sending.responses = self._row, self._responses
 
     def record(self, sending: Sending, error: AsyncfinError | None) -> None:
@@ -190,11 +191,10 @@ class Breaker:
         It has failed if no byte has arrived for two seconds, and no other response of
         the service.
         """
-        if sending.is_given_up:
-            return
-        sending.is_given_up = True
         is_late = self._time() - sending.sent_at >= PATIENCE - _EARLY
-        if is_late and sending.is_silent and sending.responses == self._responses:
+        has_failed = is_late and sending.is_silent and not sending.is_given_up
+        if has_failed and sending.responses == self._responses:
+            sending.is_given_up = True
             error = RequestTimeoutError(f"nothing arrived for {PATIENCE:g} s")
             self._fail(sending, error)
 

@@ -65,19 +65,19 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
     pieces = list(islice(steps, _INLINE_STEPS))
     if len(pieces) < _INLINE_STEPS:
         return b"".join(pieces)
-    is_left = False
+    is_cancelled = False
 
     def inflate_in_thread() -> bytes:
         for piece in steps:
             pieces.append(piece)
-            if is_left:
+            if is_cancelled:
                 break
         return b"".join(pieces)
 
     try:
         return await asyncio.to_thread(inflate_in_thread)
     finally:
-        is_left = True
+        is_cancelled = True
 
 
 def _inflate(body: bytes, limit: int) -> Iterator[bytes]:

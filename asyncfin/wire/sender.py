@@ -490,8 +490,6 @@ class _Sending(Sending):
         its error.
         """
         sender, retry, breaker = self._sender, self._sender.retry, self._breaker
-        if self.is_given_up:
-            raise error
 
         # 1. The token was rejected (401): retry at once with another one, which does
         #    not count for `Retry.attempts`. It happens once, or where requests wait,

@@ -64,7 +64,7 @@ def token_file(path: str | os.PathLike[str]) -> AskToken:
 
 
 class _Rejection(msgspec.Struct):
-    """That the service has rejected a token (401)."""
+    """A rejection of a token (401)."""
 
     error: AuthenticationError  # the last one
     seen_at: float  # loop time
@@ -169,8 +169,8 @@ class Tokens:
         return "" if self.held is None else self.held.digest
 
     async def current(self) -> Secret:
-        """Return the token, of a new call of the callable if there is none or the
-        service has rejected it.
+        """Return the token; call the callable if there is none, or if the service has
+        rejected it.
 
         Raises:
             AuthenticationError: the callable raised, or returned no token.

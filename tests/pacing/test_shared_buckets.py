@@ -6,6 +6,7 @@ has real ones.
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
 from datetime import timedelta
@@ -240,6 +241,27 @@ async def test_unsent_requests_are_not_spent(
         await bucket.acquire()
         with pytest.raises(AllowanceExhaustedError, match="daily budget of 4"):
             await bucket.acquire()
+
+
+async def test_random_time_limits_leave_nothing_behind(make: Make) -> None:
+    """A request that is not granted in time leaves nothing behind, and the others keep the pace."""
+    chance = random.Random(4)
+    async with aclosing(make(rate=150, burst=3)) as one, aclosing(make(rate=150, burst=3)) as other:
+
+        async def wait(bucket: Any) -> float:
+            async with asyncio.timeout(chance.uniform(0, 1.5)):
+                return float(await bucket.acquire())
+
+        ends = await asyncio.gather(
+            *(wait(chance.choice([one, other])) for _ in range(400)), return_exceptions=True
+        )
+        grants = [each for each in ends if isinstance(each, float)]
+        assert all(isinstance(each, (float, TimeoutError)) for each in ends)
+        assert len(grants) > 50
+        assert excess(grants, 150, 3) <= 3
+        async with asyncio.timeout(5):
+            await asyncio.gather(one.acquire(), other.acquire())
+        assert one.stats().waiting == {"interactive": 0, "bulk": 0}
 
 
 @pytest.mark.parametrize("steps", range(6))

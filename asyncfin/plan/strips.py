@@ -121,8 +121,8 @@ def _cut_strips(
 def _try_widths(
     all_counts: CountsOfLines, wanted_counts: CountsOfLines, lines: Sequence[int]
 ) -> Iterator[tuple[int, int, int, dict[int, int]]]:
-    """Yield each possible width of a strip, its wanted series, what it matches, and by
-    crossing line.
+    """Yield each possible width of a strip, with its counts of wanted and of matched
+    series, and the latter by crossing line.
 
     The last is changed when the next width is taken.
     """

@@ -87,7 +87,7 @@ async def _read_pages(
             # It was pinned and not rejected: its publication was current when it was
             # sent.
             assert page.sent_at is not None
-            read.confirm_at(stitch.plan.catalogue.dataset_id, page.sent_at)
+            read.record_confirmation(stitch.plan.catalogue.dataset_id, page.sent_at)
             with error_context("query", page.entity_id, page):
                 block, read_block = await stitch.add(
                     page, home=form.home, request_periods=form.periods

@@ -54,29 +54,29 @@ _CLAIM_SECONDS = 10.0
 
 
 async def read_question(
-    publications: Publications, question: Question, begin: Plan | None = None
+    publications: Publications, question: Question, first_plan: Plan | None = None
 ) -> Panel:
     """Return the answer to a question, as `Client.query` describes.
 
-    `begin` is the plan of the first attempt; without it, and after a restart, one is
-    made here.
+    `first_plan` is the plan of the first attempt. Without it, and after a restart, one
+    is made here.
     """
     async with Read(publications, question, "query").announced() as read:
-        panel = await read_shared(read, begin)
+        panel = await read_shared(read, first_plan)
         read.add(panel)
         return panel
 
 
-async def read_shared(read: Read, begin: Plan | None = None) -> Panel:
+async def read_shared(read: Read, first_plan: Plan | None = None) -> Panel:
     """Return the answer to the question of a read, which equal pending questions
     share.
     """
-    if begin is None and (panel := await _find_panel(read)) is not None:
+    if first_plan is None and (panel := await _find_panel(read)) is not None:
         return panel
 
     async def attempt() -> Panel:
-        nonlocal begin
-        plan, begin = begin or await plan_read(read, batches=False), None
+        nonlocal first_plan
+        plan, first_plan = first_plan or await plan_read(read, batches=False), None
         panel = await read_panel(read, plan)
         _store_panel(read, panel)
         return panel
@@ -98,26 +98,26 @@ async def share(
     return panel if leader is read else evolve(panel, requests=0)
 
 
-async def read_panel(read: Read, current: Plan) -> Panel:
+async def read_panel(read: Read, plan: Plan) -> Panel:
     """Return the answer of one publication, by its plan."""
-    publication = read.publications.of(current.catalogue)
-    dataset_id = current.catalogue.dataset_id
-    stitch = Stitch(current, publication)
-    async with read.pinned_to(dataset_id), AsyncExitStack() as claims:
+    publication = read.publications.of(plan.catalogue)
+    dataset_id = plan.catalogue.dataset_id
+    stitch = Stitch(plan, publication)
+    async with read.detecting_change(dataset_id), AsyncExitStack() as claims:
         blocks, batches = await _take_cached(read, stitch)
         if batches and read.fills_cache:
             await _claim(read, publication, claims)
             # During the wait series may have been cached, or evicted.
-            stitch = Stitch(current, publication)
+            stitch = Stitch(plan, publication)
             blocks, batches = await _take_cached(read, stitch)
-        _count_cached(read, len(current.series), len(stitch.list_missing()))
+        _count_cached(read, len(plan.series), len(stitch.list_missing()))
         async with _send_batches(read, stitch, batches, prefetch=True) as pages:
             async for block in pages:
                 blocks.append(block)
         blocks += await _retry_missing(read, stitch)
         confirmed_at = await read.confirm(dataset_id)
     return stitch.panel(
-        blocks, current.series, requests=read.requests, confirmed_at=confirmed_at
+        blocks, plan.series, requests=read.requests, confirmed_at=confirmed_at
     )
 
 
@@ -197,12 +197,12 @@ async def _plan_missing(read: Read, plan: Plan, blocks: tuple[Block, ...]) -> Pl
 # What is cached.
 
 
-async def _load_blocks(read: Read, current: Plan) -> tuple[Block, ...]:
+async def _load_blocks(read: Read, plan: Plan) -> tuple[Block, ...]:
     """Return what the cache has of a plan's publication, in its value version."""
     if read.cache is None:
         return ()
-    dataset_id, version = current.catalogue.dataset_id, current.question.value_version
-    series_ids = (series.series_id for series in current.series)
+    dataset_id, version = plan.catalogue.dataset_id, plan.question.value_version
+    series_ids = (series.series_id for series in plan.series)
     return await read.cache.blocks(read.entity_id, dataset_id, version, series_ids)
 
 
@@ -258,8 +258,8 @@ async def _take_cached(
     parts = stitch.take(blocks)
     if not stitch.list_missing():
         return parts, ()
-    current = await _plan_missing(read, stitch.plan, blocks)
-    return parts, current.batches
+    plan = await _plan_missing(read, stitch.plan, blocks)
+    return parts, plan.batches
 
 
 async def _claim(read: Read, publication: Publication, claims: AsyncExitStack) -> None:
@@ -315,13 +315,13 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     unlisted, and is not requested again. If a response over all periods has listed it,
     that is an IncompleteResultError.
     """
-    current, blocks = stitch.plan, list[Block]()
-    if current.periods is None or not stitch.list_missing():
+    plan, blocks = stitch.plan, list[Block]()
+    if plan.periods is None or not stitch.list_missing():
         return blocks
-    version = current.question.value_version
-    every_period = current.catalogue.resolve(FiscalRange())
+    version = plan.question.value_version
+    every_period = plan.catalogue.resolve(FiscalRange())
     while missing := stitch.list_missing():
-        batches = batches_of(current.catalogue, missing, every_period, version)
+        batches = batches_of(plan.catalogue, missing, every_period, version)
         async with _send_batches(read, stitch, batches) as pages:
             round_blocks = [block async for block in pages]
         if not round_blocks:
@@ -332,7 +332,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     lost = [series_id for series_id in missing_ids if series_id in listed_ids]
     if lost:
         raise IncompleteResultError(
-            f"{len(lost)} of the {len(current.series)} planned series are missing: "
+            f"{len(lost)} of the {len(plan.series)} planned series are missing: "
             f"{listed(lost)}",
             series_ids=lost,
             operation="query",
@@ -359,19 +359,21 @@ async def stream_question(
         planning = asyncio.get_running_loop().create_task(
             read.attempt(partial(plan_read, read)), context=context
         )
-        current = await planning
-        async with resumable(read_pieces(read, current), context) as panels:
+        plan = await planning
+        async with resumable(read_pieces(read, plan), context) as panels:
             yield panels
 
 
-async def read_pieces(read: Read, begin: Plan | None) -> AsyncGenerator[Panel, None]:
+async def read_pieces(
+    read: Read, first_plan: Plan | None
+) -> AsyncGenerator[Panel, None]:
     """Yield the answer to the question of a read in pieces."""
     while True:
         try:
-            current, begin = begin or await plan_read(read), None
+            plan, first_plan = first_plan or await plan_read(read), None
             async with (
-                read.pinned_to(current.catalogue.dataset_id),
-                aclosing(_iter_pieces(read, current)) as panels,
+                read.detecting_change(plan.catalogue.dataset_id),
+                aclosing(_iter_pieces(read, plan)) as panels,
             ):
                 async for panel in panels:
                     # From here on the consumer has values of this publication.
@@ -383,17 +385,17 @@ async def read_pieces(read: Read, begin: Plan | None) -> AsyncGenerator[Panel, N
         await read.restart(change)
 
 
-async def _iter_pieces(read: Read, current: Plan) -> AsyncGenerator[Panel, None]:
+async def _iter_pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     """Yield a panel for each page that has wanted series, and one for the unlisted
     series.
     """
-    stitch = Stitch(current, read.publications.of(current.catalogue))
-    dataset_id = current.catalogue.dataset_id
+    stitch = Stitch(plan, read.publications.of(plan.catalogue))
+    dataset_id = plan.catalogue.dataset_id
 
     # What is cached waits for the first page, which shows whether the publication is
     # still the current one.
     cached_blocks, batches = await _take_cached(read, stitch)
-    _count_cached(read, len(current.series), len(stitch.list_missing()))
+    _count_cached(read, len(plan.series), len(stitch.list_missing()))
     waiting_blocks = deque(cached_blocks)
 
     async def piece() -> Panel:

@@ -95,7 +95,7 @@ class Read:
             )
             self.max_age = publications.max_age if own_max_age is None else own_max_age
         # Whether it is about one publication, so that a change is an error at once.
-        self.is_pinned = isinstance(question.source, Catalogue)
+        self.has_fixed_publication = isinstance(question.source, Catalogue)
         self.began = publications.clock()  # what was current then may be returned
         self.requests = 0  # attempts, each of which counts against the allowance
         self.restarts = 0
@@ -187,7 +187,7 @@ class Read:
         """
         # After a part of the result no other publication will do.
         has_result = self._dataset_id is not None
-        if self.is_pinned or has_result or self.restarts == MAX_RESTARTS:
+        if self.has_fixed_publication or has_result or self.restarts == MAX_RESTARTS:
             raise change
         self.restarts += 1
         # Later than any record that was made before, apart from that of the successor.
@@ -234,7 +234,7 @@ class Read:
 
     # Whether a publication is the current one.
 
-    def confirm_at(self, dataset_id: str, sent_at: datetime) -> None:
+    def record_confirmation(self, dataset_id: str, sent_at: datetime) -> None:
         """Record that a request sent at a moment has confirmed a publication."""
         if self._confirmed is None or sent_at >= self._confirmed.sent_at:
             self._confirmed = EntityRecord(sent_at, dataset_id)
@@ -278,7 +278,11 @@ class Read:
         token = self.publications.sender.tokens.held
         if token is not None and token.rejection is not None:
             return Standing.UNCONFIRMED
-        if is_confirmed or self.is_pinned or (names_it and age <= self.max_age):
+        if (
+            is_confirmed
+            or self.has_fixed_publication
+            or (names_it and age <= self.max_age)
+        ):
             return Standing.CURRENT
         if names_it and age <= self.stale_if_error:
             return Standing.STALE
@@ -309,7 +313,7 @@ class Read:
             request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
             response = await self.send(request, start=start)
             dataset = read_dataset(request, response)
-            self.confirm_at(dataset.dataset_id, response.sent_at)
+            self.record_confirmation(dataset.dataset_id, response.sent_at)
             await self._store_confirmation()
             return dataset
 
@@ -319,7 +323,7 @@ class Read:
         return await request_metadata()
 
     @asynccontextmanager
-    async def pinned_to(self, dataset_id: str) -> AsyncIterator[None]:
+    async def detecting_change(self, dataset_id: str) -> AsyncIterator[None]:
         """Find out whether a request pinned to a publication was rejected because it
         was replaced.
 
@@ -388,7 +392,7 @@ class Read:
             dataset_id = last.publication.catalogue.dataset_id
             record = EntityRecord(last.sent_at, dataset_id)
             if self._judge(record, dataset_id) is Standing.CURRENT:
-                self.confirm_at(dataset_id, last.sent_at)
+                self.record_confirmation(dataset_id, last.sent_at)
                 break
         return last.publication
 
@@ -429,7 +433,7 @@ class Read:
         sent_at = self._confirmed.sent_at
         publication = await self.cached_publication(current.dataset_id)
         if publication is None:
-            async with self.claim(), self.pinned_to(current.dataset_id):
+            async with self.claim(), self.detecting_change(current.dataset_id):
                 # Another process may have read it meanwhile.
                 publication = await self.cached_publication(current.dataset_id)
                 if publication is None:
@@ -458,7 +462,7 @@ class Read:
             return response
 
         catalogue = await read_catalogue(send, self.entity_id)
-        self.confirm_at(catalogue.dataset_id, sent_times[0])
+        self.record_confirmation(catalogue.dataset_id, sent_times[0])
         await self._store_confirmation()
         publication = await self._store_catalogue(catalogue)
         return LastPublication(publication, sent_times[0], Standing.CURRENT)
@@ -516,7 +520,10 @@ class Read:
                     raise
                 self.is_stale = True
                 return confirmed_at
-            if not current.is_publication(dataset_id) and not self.is_pinned:
+            if (
+                not current.is_publication(dataset_id)
+                and not self.has_fixed_publication
+            ):
                 self.successor = current
                 raise DatasetChangedError(
                     status=409,

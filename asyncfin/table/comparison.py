@@ -211,4 +211,5 @@ class Comparison(Forms):
 
     def __repr__(self) -> str:
         entities = counted(len(self), "entity", "entities")
-        return f"<Comparison of {entities}, {len(self.failed):,} failed>"
+        failures = f", {len(self.failed):,} failed" if self.failed else ""
+        return f"<Comparison of {entities}{failures}>"

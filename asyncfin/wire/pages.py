@@ -182,7 +182,7 @@ def planned_pages(
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
     request_for = partial(query_request, entity_id, query, page_size=MAX_PAGE_SIZE)
-    complete_pages = 0  # the last one that was waited for, and those after it
+    complete_pages = 0  # pages since all home series arrived
 
     async def read(response: Response) -> PlannedPage:
         nonlocal complete_pages

@@ -179,8 +179,8 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
 def error_of(
     request: Request, response: Response
 ) -> errors.ServiceError | errors.TransportError | errors.MalformedAnswerError | None:
-    """Return the error that a response is, or None for a 2xx in JSON, which may still
-    be malformed.
+    """Return the error for a response, or None for a 2xx in JSON, which may still be
+    malformed.
     """
     if not 200 <= response.status < 300:
         return failure(request, response)

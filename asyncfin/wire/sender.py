@@ -168,7 +168,7 @@ class Sender:
 
     async def soon(self, call: Callable[[Start], Coroutine[Any, Any, T]]) -> T:
         """Return the result of a call that sends one request, if it has one within two
-        seconds of that, retries included.
+        seconds of its sending, retries included.
 
         Otherwise raise RequestTimeoutError. The request may go on in a task of the
         client, with the full `Timeouts`: so a slow service's response still reaches the
@@ -260,7 +260,7 @@ class _Sending(Sending):
         self._time = loop_state.loop.time
         self._is_bulk = sender.lane == "bulk"
         # Whether it waits for the place before its first attempt too.
-        self._began_closed = self._breaker.outage is None and start is None
+        self._began_before_outage = self._breaker.outage is None and start is None
         self.attempts = 0  # how often it was sent
         # The attempts that count for `Retry.attempts`: neither those while the breaker
         # was open, nor those that were made again with another token after a 401.
@@ -313,7 +313,7 @@ class _Sending(Sending):
         until = began_at
         if self._is_bulk:
             until = breaker.failing_since + sender.retry.max_outage
-        elif self._began_closed:
+        elif self._began_before_outage:
             until += sender.retry.max_elapsed - self._elapsed
         try:
             with Wait(self.request, sender.announce, "outage", lambda: breaker.due):
@@ -486,8 +486,8 @@ class _Sending(Sending):
         )
 
     async def _prepare_retry(self, error: AsyncfinError) -> None:
-        """Return when the request may be sent again after a failed attempt, or raise
-        its error.
+        """Wait until the request may be sent again after a failed attempt, or raise its
+        error.
         """
         sender, retry, breaker = self._sender, self._sender.retry, self._breaker
 
@@ -506,7 +506,7 @@ class _Sending(Sending):
         # 2. While the breaker is open, its waits replace those of `Retry`.
         attempt, wait = self._counted, self._retry_wait
         if breaker.outage is not None and has_responded(error) is False:
-            has_retries = self._began_closed and attempt < retry.attempts
+            has_retries = self._began_before_outage and attempt < retry.attempts
             if (self._is_bulk or has_retries) and is_retryable(error):
                 return
             raise error

@@ -327,7 +327,10 @@ class _Extraction:
                 # What killed workers have left; else the next run does it.
                 with suppress(OSError):
                     place.sweep()
-                self._lock.release()
+                if self._is_open:
+                    self._lock.release()
+                else:
+                    self._lock.withdraw()
 
     def _write_moments(self) -> None:
         write_moments(self._job.place, self._run.result.records, self._run.moments)

@@ -118,6 +118,10 @@ class Lock(ABC):
     def release(self) -> None:
         """End the lock; it does nothing the second time."""
 
+    def withdraw(self) -> None:
+        """End the lock of a run that has not begun, as if it had never been taken."""
+        self.release()
+
 
 @frozen(slots=False)
 class Place(ABC):
@@ -270,6 +274,7 @@ class Folder(Place):
                     raise RunInProgressError(
                         f"another run is at work on {self}: let it end, or stop it"
                     )
+                lock.previous = file.read()
                 lock.renew()
             except BaseException:
                 lock.release()
@@ -295,11 +300,21 @@ class FolderLock(Lock):
 
     def __init__(self, file: FileIO, holder: Holder) -> None:
         self._file, self._holder = file, holder
+        # What the run before has left.
+        self.previous = b""
 
     def renew(self) -> None:
         self._holder = self._holder.renew()
+        self._write(self._holder.content)
+
+    def withdraw(self) -> None:
+        with suppress(OSError):
+            self._write(self.previous)
+        self.release()
+
+    def _write(self, content: bytes) -> None:
         self._file.seek(0)
-        self._file.write(self._holder.content)
+        self._file.write(content)
         self._file.truncate()
 
     def check(self) -> None:

@@ -184,6 +184,19 @@ def test_a_killed_run_is_unfinished(command: Command, tmp_path: Path) -> None:
     assert (shown["unfinished"], shown["pid"], shown["last"]["unchanged"]) == (False, None, 1)
 
 
+def test_rejected_run_is_not_recorded(command: Command, tmp_path: Path) -> None:
+    """The folder is that of another query: the status is that of the run before."""
+    night = str(tmp_path / "data")
+    for killed in (False, True):
+        assert command("extract", ENTITY, "--into", night, "--annual").code == 0
+        if killed:
+            place_of(night).lock(Holder(pid=19014)).release()
+        shown = command("status", night, "--json").out
+        assert json.loads(shown)["extractions"][0]["unfinished"] is killed
+        assert command("extract", ENTITY, "--into", night, "--annual", "--last", "2").code == 2
+        assert command("status", night, "--json").out == shown
+
+
 @pytest.mark.parametrize(("options", "feed"), [((), "no feed"), (("--history",), "1 run in the feed")])
 def test_query_and_size_are_shown(
     command: Command, tmp_path: Path, options: tuple[str, ...], feed: str

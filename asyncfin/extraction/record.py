@@ -9,7 +9,6 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from sys import intern
-from typing import Any
 
 from attrs import field, frozen
 
@@ -20,7 +19,6 @@ from asyncfin.extraction.place import Moment, Place, structure
 from asyncfin.extraction.question import (
     SharedQuestion,
     differences,
-    hash_query,
     write_canonical,
 )
 from asyncfin.optional import library, pa, parquet
@@ -167,9 +165,8 @@ def read_records(
     queries, which are to be deleted. It blocks.
 
     Args:
-        replace: whether all files of other queries may be deleted. Otherwise these are
-            files without rows, and those of a query that was a mistake: the last run
-            has written them, and ended with names that no entity has.
+        replace: whether all files of other queries may be deleted. Otherwise only
+            files without rows may be.
 
     Raises:
         ManifestMismatchError: there are foreign files, or files that may not be
@@ -183,12 +180,12 @@ def read_records(
             for record in threads.map(partial(_read_or_reject, place), paths)
             if record is not None
         ]
-    of_question, others_ids, mistake = {}, [], _find_mistake(place)
+    of_question, others_ids = {}, []
     for record in records:
         if record.query == question.text:
             of_question[record.entity_id] = record
             continue
-        if record.rows and not replace and hash_query(record.query) != mistake:
+        if record.rows and not replace:
             raise ManifestMismatchError(
                 f"{place} belongs to another question, which differs in "
                 f"{differences(question.text, record.query)}: give another place, or "
@@ -196,15 +193,6 @@ def read_records(
             )
         others_ids.append(record.entity_id)
     return of_question, others_ids
-
-
-def _find_mistake(place: Place) -> str | None:
-    """Return the hash of the last run's query, if the run ended with names that no
-    entity has, and has written all files itself; otherwise None.
-    """
-    outcome = place.read_journal("last.json", dict[str, Any]) or {}
-    is_mistake = outcome.get("unknown") and outcome["files"] == outcome["done"]
-    return outcome["question"] if is_mistake else None
 
 
 def _read_or_reject(place: Place, path: str) -> Record | None:

@@ -142,13 +142,14 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.iterdir()}
 
 
-async def test_corrected_query_deletes_nothing(client: Client, folder: Path) -> None:
-    """Files of an earlier run that was complete: only `replace` deletes them."""
+@pytest.mark.parametrize("refresh", [False, True])
+async def test_corrected_query_deletes_nothing(client: Client, folder: Path, refresh: bool) -> None:
+    """Files with rows: only `replace` deletes them, also where the last run has written all of them again."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     wrong, right = Select(metric_ids=[metric, f"{metric}x"]), Select(metric_ids=[metric])
     await extract(client, IDS, wrong, Annual(), to=folder, allow_missing=True)
     with pytest.raises(UnknownToAllError):
-        await extract(client, IDS, wrong, Annual(), to=folder)
+        await extract(client, IDS, wrong, Annual(), to=folder, refresh=refresh)
     before = contents(folder)
     with pytest.raises(ManifestMismatchError, match="`replace`"):
         await extract(client, IDS, right, Annual(), to=folder)
@@ -169,12 +170,12 @@ async def test_fresh_entities_cost_nothing(client: Client, folder: Path) -> None
 
 @pytest.mark.parametrize("has_rows", [False, True])
 async def test_corrected_query_can_have_feed(client: Client, folder: Path, has_rows: bool) -> None:
-    """A mistake begins none, and the files that it alone has written need no `replace`."""
+    """A mistake begins none, and its files without rows need no `replace`."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     wrong, right = Select(metric_ids=[f"{metric}x", *[metric] * has_rows]), Select(metric_ids=metric)
     with pytest.raises(UnknownToAllError):
         await extract(client, IDS, wrong, Annual(), to=folder, history=True)
-    report = await extract(client, IDS, right, Annual(), to=folder, history=True)
+    report = await extract(client, IDS, right, Annual(), to=folder, history=True, replace=has_rows)
     assert (len(report.done), report.exit_code) == (6, 0)
 
 

@@ -30,6 +30,7 @@ from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import (
     ExtractReport,
     Failure,
+    UnknownToAllError,
     exit_code_of,
 )
 from asyncfin.extraction.run import Job
@@ -67,6 +68,11 @@ def describe_run(
     """
     question = job.question
     error, outcome, code = failure or report.stopped, report.outcome, report.exit_code
+    if error is None:
+        try:
+            report.raise_for_unknown()
+        except UnknownToAllError as unknown:
+            error = unknown
     if failure is not None:
         concerns = getattr(failure, "concerns", None)
         outcome, code = "stopped", exit_code_of(type(failure), concerns)

@@ -218,6 +218,18 @@ def test_the_reasons_of_failures_are_shown(command: Command, tmp_path: Path) -> 
     assert re.search(r"^    1 x NotFoundError, first: .*404", command("status", night).out, re.MULTILINE)
 
 
+def test_missing_names_are_shown(command: Command, tmp_path: Path) -> None:
+    """They ended the run; the corrected command needs no --replace."""
+    night = str(tmp_path / "data")
+    extract = ("extract", ENTITY, "--into", night, "--annual", "--metric")
+    assert command(*extract, "Deb").code == 2
+    lines = command("status", night).out.splitlines()
+    assert lines[-2].endswith(", stopped: 0 unchanged, 1 done, 0 failed, 0 left; 1 request")
+    assert lines[-1].startswith("    UnknownToAllError: the entity does not have metric_ids 'Deb'; ")
+    assert command(*extract, "Debt").code == 0
+    assert "UnknownToAllError" not in command("status", night).out
+
+
 def held(**seconds: float) -> bytes:
     """A lock that a run took and renewed so many seconds ago."""
     now = datetime.now(UTC)

@@ -258,13 +258,15 @@ def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
     complaint = error.problem
     argument = re.split("[ :]", complaint, maxsplit=1)[0]
     names = dict(_OPTIONS)
+    if "--base-url" not in options:
+        names["base_url"] = "ASYNCFIN_BASE_URL"
     if period_options := [name for name in _PERIOD_OPTIONS if name in options]:
         names["period"] = names["periods"] = period_options[0]
         bounds = [name for name in ("--from", "--to") if name in options]
         names["end_month"] = f"the month of {' or '.join(bounds)}"
     if argument in names:
         complaint = names[argument] + complaint.removeprefix(argument)
-    complaint = _ARGUMENT.sub(lambda match: _OPTIONS[match[0]], complaint)
+    complaint = _ARGUMENT.sub(lambda match: names[match[0]], complaint)
     complaint = re.sub(r",? or None\b[^,;]*,", ",", complaint)
     for phrase, words in _PHRASES.items():
         complaint = complaint.replace(phrase, words)

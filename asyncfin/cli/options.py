@@ -192,6 +192,10 @@ class Periods:
             raise UsageError(f"--last goes with {either(list(rules))}: add one of them")
         if mode in ("--exact", "--trailing") and (self.first or self.final):
             raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
+        labels = ",".join(self.exact).split(",")
+        if len(labels) > max(1, len(self.exact)):
+            texts = " ".join(f"--exact {label.strip()}" for label in labels)
+            raise UsageError(f"--exact is repeated: {texts}")
         start, end = _parse_bound(self.first, 1), _parse_bound(self.final, 12)
         if mode in rules:
             return rules[mode](start, end, self.last)
@@ -316,6 +320,8 @@ class Names:
         """Return what to write in place of a word that is neither an id nor a name."""
         if text.startswith("O-"):
             return f"; an id is O- and 32 characters (id:{text} is sent as it is)"
+        if re.fullmatch(r"FY\d{4}(-\w+)?", text):
+            return "; write --exact before each period"
         # After an entity, something else is often meant.
         if not is_first and not self.table.close(text):
             return "; options select series and periods: --metric Revenue --annual"
@@ -419,9 +425,11 @@ class Service:
             UsageError: there is none, or the service would reject it without saying
                 why.
         """
-        token = os.environ.get("ASYNCFIN_TOKEN", "")
+        token, source = os.environ.get("ASYNCFIN_TOKEN", ""), "ASYNCFIN_TOKEN"
         if self.token_file is not None:
-            token = self._token_of_file
+            token, source = self._token_of_file, f"--token-file {self.token_file}"
+            if not token:
+                raise UsageError(f"{source} is empty: its first line is the token")
         if not token:
             raise UsageError(
                 "there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE"
@@ -429,12 +437,12 @@ class Service:
         # Both would be a 401 that does not say why.
         if re.match(r"\s*bearer\s", token, re.IGNORECASE):
             raise UsageError(
-                "the access token must be given without the word Bearer, which is sent "
+                f"{source} must be the token without the word Bearer, which is sent "
                 "with it"
             )
         if token != token.strip():
             raise UsageError(
-                "the access token must have no blank or line end before or after it"
+                f"{source} must have no blank or line end before or after the token"
             )
         return token
 

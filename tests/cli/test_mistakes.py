@@ -36,7 +36,9 @@ MISTAKES = [
     ("query E --annual --quarterly", "--annual and --quarterly exclude each other: choose one"),
     ("extract E --into night --history --trailing 12", "when you read"),
     ("query E --annual=5", "Invalid value for --annual"),
-    ("query E FY2024", "options select series and periods: --metric Revenue --annual"),
+    ("query E Revenue", "options select series and periods: --metric Revenue --annual"),
+    ("query E --exact FY2024-Q1 FY2024-Q2", "'FY2024-Q2'; write --exact before each period"),
+    ("query E --exact FY2024,FY2025", "--exact is repeated: --exact FY2024 --exact FY2025"),
     # Entities.
     ("query --entity E", "there is no --entity: did you mean asyncfin query ENTITY_ID?"),
     ("query", "no entity is given: give entity ids or names"),
@@ -77,6 +79,7 @@ MISTAKES = [
     ("usage --base-url example.org", "--base-url must be https://host"),
     ("usage --base-url https://example.org/v1", "must not end in /v1"),
     ("usage --token-file missing.txt", "--token-file can't be read (No such file or directory)"),
+    ("usage --token-file empty.txt", "--token-file empty.txt is empty: its first line is the token"),
     ("usage extra", "more arguments than the command takes: 'extra'"),
     # What another command has, or another way.
     ("known-by E", "there is no known-by: did you mean asyncfin as-of FOLDER WHEN?"),
@@ -94,6 +97,7 @@ def test_a_mistake_is_one_line(
     """Exit code 2, nothing on standard output, and no request."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ids.txt").write_text(ENTITY)
+    (tmp_path / "empty.txt").touch()
     before = len(service.log)
     result = command(*(ENTITY if word == "E" else word for word in line.split()))
     assert (result.code, result.out, len(service.log)) == (2, "", before)

@@ -112,14 +112,19 @@ def test_misplaced_token_is_not_printed(command: Command, service: Sandbox) -> N
 
 
 @pytest.mark.parametrize(
-    ("token", "said"),
-    [("Bearer abc", "without the word Bearer"), ("abc\n", "no blank or line end"), (" abc", "no blank")],
+    ("variable", "value", "said"),
+    [
+        ("ASYNCFIN_TOKEN", "Bearer abc", "ASYNCFIN_TOKEN must be the token without the word Bearer"),
+        ("ASYNCFIN_TOKEN", "abc\n", "ASYNCFIN_TOKEN must have no blank or line end"),
+        ("ASYNCFIN_TOKEN", " abc", "no blank"),
+        ("ASYNCFIN_BASE_URL", "abc.example", "ASYNCFIN_BASE_URL must be https://host"),
+    ],
 )
-def test_malformed_token_costs_no_request(
-    command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch, token: str, said: str
+def test_malformed_variable_costs_no_request(
+    command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
 ) -> None:
-    """A token in a wrong form would be a 401 that says nothing, so it is refused first, and not printed."""
-    monkeypatch.setenv("ASYNCFIN_TOKEN", token)
+    """A token in a wrong form would be a 401 that says nothing, so it is rejected first, and not printed."""
+    monkeypatch.setenv(variable, value)
     before = len(service.log)
     result = command("usage", "--limits")
     assert (result.code, len(service.log)) == (2, before)

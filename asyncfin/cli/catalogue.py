@@ -309,9 +309,9 @@ async def names(
         # escaped.
         is_raw = not sys.stdout.isatty()
         print_csv(csv_text(lines, raw=is_raw), raw=is_raw)
-    else:
+    elif rows:
         additions = len(answers.results)
-        if additions or not rows:
+        if additions:
             content = csv_text(lines, raw=True).encode()
             replace_file(file, methodcaller("write", content))
         total = counted(len(rows), "entity", "entities")

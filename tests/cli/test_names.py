@@ -120,6 +120,18 @@ def test_failed_names_keep_the_others(command: Command, tmp_path: Path) -> None:
     assert command("names", UNKNOWN_ID).code == 4
 
 
+def test_failed_names_write_no_file(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no entity could be read, no empty file shows success."""
+    path = tmp_path / "names.csv"
+    result = command("names", UNKNOWN_ID, "--into", str(path))
+    assert (result.code, result.out, path.exists()) == (4, "", False)
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", "http://127.0.0.1:1")
+    result = command("names", ENTITY, "--into", str(path))
+    assert (result.code, result.out, path.exists()) == (6, "", False)
+
+
 def test_names_needs_no_file_of_names(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -262,11 +262,16 @@ class Folder(Place):
 
     def lock(self, holder: Holder, stale: str | None = None) -> Lock:
         path = self.path(self.journal_path("lock"))
-        _make_folder(path.parent)
-        with naming(path):
+        try:
+            _make_folder(path.parent)
             # Never deleted: a run could then hold the lock of a file that the next one
             # does not see.
-            file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            text = f"the folder or its lock can't be written ({error.strerror})"
+            raise OSError(error.errno, text, str(self)) from None
+        with naming(path):
+            file = FileIO(descriptor, "r+")
             _locks.add(file)
             lock = FolderLock(file, holder)
             try:

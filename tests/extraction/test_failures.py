@@ -123,7 +123,14 @@ def read_only(request: pytest.FixtureRequest) -> Iterator[Path]:
 async def test_read_only_folder_clear_error(
     sandbox: Sandbox, client: Client, folder: Path, read_only: Path
 ) -> None:
-    """A read-only folder is one error that names the file, before a request is spent."""
-    with pytest.raises(PermissionError, match=r"/_?night(\.journal)?/"):
+    """A read-only folder is one error that names it, or its file, before a request is spent."""
+    with pytest.raises(PermissionError, match="/night"):
         await extract(client, IDS, Select(), Annual(), to=read_only)
     assert sandbox.log == []
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc here")
+async def test_impossible_folder_is_named(client: Client) -> None:
+    """As it was given, and not as a file that the user has never seen."""
+    with pytest.raises(FileNotFoundError, match=r"can't be written .*: '/proc/night'"):
+        await extract(client, IDS, Select(), Annual(), to="/proc/night")

@@ -311,6 +311,8 @@ class Transport:
                 )
                 if isinstance(cause, tls.SSLError) and cause.reason:
                     reason = f"TLS failed ({cause.reason.replace('_', ' ').lower()})"
+                elif isinstance(cause, ConnectionRefusedError):
+                    reason = "connection refused"
                 return ConnectionFailedError(
                     f"no connection to {where}: {reason}", sent=False
                 )

@@ -306,7 +306,7 @@ class Panel(Forms):
         5. values for other durations only
         6. before the first, or after the last value of the series for periods of this
            duration
-        7. no value in any series of the panel
+        7. no requested series has a value in the period
         8. no value
 
         Reasons 5 and 6 claim nothing about periods that the question does not include.

@@ -66,7 +66,7 @@ def _list_reasons(
         if period > last and last >= max(unknown, default=last):
             yield f"after the last value of the series: {last}"
     if period not in grid.populated:
-        yield f"no value in any series of the panel in {period}"
+        yield f"no requested series has a value in {period}"
     yield "no value"
 
 

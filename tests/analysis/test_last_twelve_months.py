@@ -285,7 +285,7 @@ async def test_missing_operand_is_named_with_reason() -> None:
     numbers = {"Sales.quarterly": {Period(2024, month, 3): 1.0 for month in (3, 6, 12)}}
     (*_, last) = last_twelve_months(await panel_with(numbers)).to_pylist()
     third = Period(2024, 9, 3)
-    assert last["reason"] == f"{third} has no value: no value in any series of the panel in {third}"
+    assert last["reason"] == f"{third} has no value: no requested series has a value in {third}"
     assert (last["how"], last["operands"]) == (None, [])
 
 

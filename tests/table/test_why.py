@@ -43,7 +43,7 @@ async def panel_with(numbers: Mapping[str, Any] = NUMBERS, asked: Resolved = EVE
         ("sales.annual", "FY2023-Q1", "values for other durations only: 12 months"),
         ("sales.annual", "FY2018", "before the first value of the series: FY2020"),
         ("sales.annual", "FY2024", "after the last value of the series: FY2023"),
-        ("orders.quarterly", "FY2023-Q2", "no value in any series of the panel in FY2023-Q2"),
+        ("orders.quarterly", "FY2023-Q2", "no requested series has a value in FY2023-Q2"),
         ("empty.annual", "FY2021", "no value"),
     ],
 )

@@ -70,7 +70,7 @@ def test_no_reason_is_false(publication: dict[str, set[Period]], more: set[Perio
                 case "no value":
                     assert any(period in found for found in publication.values())
                 case reason:
-                    assert reason == f"no value in any series of the panel in {period}"
+                    assert reason == f"no requested series has a value in {period}"
                     assert not any(period in found for found in publication.values())
             if asked is EVER and alike and listed[0].fiscal_end <= period.fiscal_end <= listed[-1].fiscal_end:
                 between = alike[0] < period < alike[-1]

@@ -137,7 +137,10 @@ async def cache(
     if folder is None:
         raise UsageError("no cache is given: set ASYNCFIN_CACHE or give --cache FOLDER")
     if entity is not None and not clear:
-        raise UsageError("an entity goes with --clear: add it, or leave the entity out")
+        raise UsageError(
+            f"an entity goes with --clear: add it, or write --cache {entity} for a "
+            "folder"
+        )
 
     from asyncfin import FileCache
 

@@ -68,7 +68,7 @@ Exit codes:
     2  wrong usage or selection        8  another run is at work on the folder
     3  token or permission rejected   130  Ctrl-C
     4  no such entity or dataset     141  the reader of the output closed it
-    5  the allowance is used up      143  SIGTERM, with something left
+    5  the allowance is used up      143  SIGTERM; sandbox exits with 0
 """
 
 

@@ -227,11 +227,16 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
     # message holds: standard error is read by scripts too.
     texts = [*getattr(failure, "__notes__", ()), complaint]
     line = " ".join(": ".join(texts).split())
-    line = re.sub(r"the option `(\w+)`", r"--\1", line)
+    line = name_options(line)
     # The service's message often ends with a full stop.
     if advice:
         line = f"{line.removesuffix('.')}; {advice}"
     return exit_code_for(failure), f"asyncfin: {line}"
+
+
+def name_options(text: str) -> str:
+    """Return a text of an extraction with options in place of keyword arguments."""
+    return re.sub(r"the option `(\w+)`", r"--\1", text)
 
 
 def exit_code_for(failure: Exception) -> Exit:
@@ -336,4 +341,5 @@ def _describe(error: CycloptsError) -> str:
             return complaint
     if word in _ELSEWHERE:
         return f"there is no {word}: did you mean {_ELSEWHERE[word]}?"
-    return str(error).partition(" Available")[0]
+    complaint = str(error).partition(" Available")[0]
+    return complaint.replace('" into date', '" into a date YYYY-MM-DD')

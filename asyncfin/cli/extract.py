@@ -17,6 +17,7 @@ from asyncfin.cli.errors import (
     EntitiesFailedError,
     InterruptedRunError,
     UsageError,
+    name_options,
     prefix_errors,
     print_error,
 )
@@ -198,7 +199,7 @@ def extract(
     if json:
         print_json(report_document(report))
     elif not report.unknown:  # otherwise the error has it all
-        print_line(names.add_names(str(report)))
+        print_line(names.add_names(name_options(str(report))))
     _raise_failure(report, stop)
 
 

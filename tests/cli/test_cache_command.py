@@ -52,7 +52,7 @@ def test_wrong_use_is_one_line(command: Command, folder: Path, tmp_path: Path) -
     """No folder, one that others can read, an entity without --clear."""
     for arguments, said in [
         ([], "no cache is given: set ASYNCFIN_CACHE or give --cache"),
-        ([ENTITY, "--cache", str(folder)], "an entity goes with --clear"),
+        ([ENTITY, "--cache", str(folder)], f"add it, or write --cache {ENTITY} for a folder"),
         (["--cache", "s3://bucket/x"], "--cache must be the path of a folder on this machine"),
         (["--cache", str(tmp_path / "mistyped")], "there is no such folder"),
     ]:

@@ -73,6 +73,7 @@ MISTAKES = [
     ("query E --csv --unit millions", "--unit is for the table, and --csv prints none"),
     # The account and the service.
     ("usage --from 01/02/2026", "Invalid value for --from"),
+    ("usage --from 2026-13-01", 'unable to convert "2026-13-01" into a date YYYY-MM-DD'),
     ("usage --from 2026-02-01 --to 2026-01-01", "--to must not be before --from"),
     ("usage --token abc", "there is no --token: did you mean --token-file?"),
     ("usage --base-url http://example.org", "unless the host is this machine or --allow-http is given"),

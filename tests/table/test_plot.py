@@ -30,6 +30,7 @@ def pyplot() -> Iterator[object]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    pyplot.close("all")  # what tests of other files have drawn in this process
     yield pyplot
     pyplot.close("all")
 

@@ -50,6 +50,7 @@ _BLOCK = 4096
 _EVICTED_TO = 0.9
 _WRITTEN_BETWEEN = 1 / 16
 _TOUCHED_EVERY = 3_600
+_UNFINISHED_SECONDS = 60
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = _FOLDER | os.O_NONBLOCK
@@ -345,6 +346,9 @@ class FolderStore:
         for key, entry in self._iter_files():
             with suppress(FileNotFoundError):
                 stat = entry.stat(follow_symlinks=False)
+                age = time() - stat.st_mtime
+                if entry.name[0] == "." and age < _UNFINISHED_SECONDS:
+                    continue  # it is being written
                 size = max(stat.st_size, _BLOCK)
                 total += size
                 files.append((stat.st_mtime, size, key))

@@ -50,8 +50,16 @@ class Publication:
         self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
             _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
         )
-        # Held by the query that requests series for the cache.
-        self.lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def lock(self) -> asyncio.Lock:
+        """Held by the query that requests series for the cache, in the running loop: a
+        client can be used in another one.
+        """
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._loop, self._lock = loop, asyncio.Lock()
+        return self._lock
 
 
 class Standing(Enum):

@@ -233,7 +233,7 @@ class Breaker:
         self._serve()  # stops the timer
         turns, self._turns = self._turns, {}
         for turn in turns.values():
-            if not turn.done():
+            if not turn.done() and not self._loop.is_closed():
                 turn.set_result(None)
         self._announce(
             OutageEnded(

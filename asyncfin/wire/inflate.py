@@ -84,7 +84,10 @@ def _inflate(body: bytes, limit: int) -> Iterator[bytes]:
     """Yield the decompressed body in pieces, one a step; a piece may be empty."""
     stream: zlib._Decompress = _zlib.decompressobj(wbits=31)
     position, remaining = 0, limit
-    while not stream.eof:
+    while not stream.eof or stream.unused_data or position < len(body):
+        if stream.eof:  # a body may have several members (RFC 1952, section 2.2)
+            position -= len(stream.unused_data)
+            stream = _zlib.decompressobj(wbits=31)
         data = stream.unconsumed_tail
         if not data:
             data = body[position : position + _STEP]
@@ -100,5 +103,3 @@ def _inflate(body: bytes, limit: int) -> Iterator[bytes]:
         if remaining < 0:
             raise oversized(limit)
         yield piece
-    if stream.unused_data or position < len(body):
-        raise UnreadableError(MalformedAnswerError("the body goes on after its gzip"))

@@ -190,8 +190,13 @@ class Sender:
                 await asyncio.wait([task], timeout=PATIENCE)
             reason = TIME_IS_UP
         finally:
-            if not (reason and start.done() and self._leave(task, start.result())):
-                await cancel_and_wait([task], reason)
+            goes_on = False
+            try:
+                if reason and start.done():
+                    goes_on = self._leave(task, start.result())
+            finally:  # an observer may raise
+                if not goes_on:
+                    await cancel_and_wait([task], reason)
         if task.done() and not task.cancelled():
             return task.result()
         raise RequestTimeoutError(

@@ -542,3 +542,26 @@ async def test_visitors_send_few_requests(kind: str, latency: float) -> None:
         for visit in visits:
             visit.cancel()
         await asyncio.gather(*visits, return_exceptions=True)
+
+
+def test_closed_loop_is_not_woken() -> None:
+    """A client is used in another loop after one that was closed while requests waited."""
+    loop = asyncio.new_event_loop()
+    breakers: list[Breaker] = []
+
+    async def wait_in_outage() -> None:
+        breaker = Breaker([].append, lambda: NOON)  # type: ignore[arg-type]
+        breakers.append(breaker)
+        for turn in range(9):
+            sent = Sending(read(turn % 2))
+            breaker.send(sent)
+            breaker.record(sent, ServerFailureError(status=503))
+        waiting = Sending(read(1))
+        loop.call_soon(loop.stop)
+        await breaker.wait(waiting, float("inf"))
+
+    task = loop.create_task(wait_in_outage())
+    loop.run_forever()
+    loop.close()
+    breakers[0].close(has_recovered=False)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -233,7 +233,8 @@ class _Merged(Generic[T]):
             self._places.release()
         # A generator that cancelled itself is not at its end, and must not count as
         # complete.
-        except GeneratorExit:  # of a loop that has ended
+        except GeneratorExit as error:  # of a loop that has ended, or of an observer
+            self._failure = self._failure or error
             raise
         except BaseException as error:  # the consumer raises it
             # Only the first: the others usually raise their cancellation.

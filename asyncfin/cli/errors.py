@@ -146,7 +146,8 @@ _ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (PermissionDeniedError, "check the token's permissions and the account's access"),
     (
         NotFoundError,
-        "check the entity id, and that the account has access to its dataset",
+        "check the entity id, its letter case too, and that the account has access to "
+        "its dataset",
     ),
     (AllowanceExhaustedError, "run it again then"),
     (RateLimitedError, "run it again later"),

@@ -14,7 +14,7 @@ from cyclopts import Group, Parameter, Token
 
 from asyncfin.checks import check_entity_id, expand_user
 from asyncfin.cli.errors import SELECT_OPTIONS, UsageError, prefix_errors
-from asyncfin.errors import SelectionError
+from asyncfin.errors import SelectionError, has_id_form
 from asyncfin.optional import library
 from asyncfin.words import Unit, either
 
@@ -304,22 +304,28 @@ class Names:
             entity_ids = list(self.table.ids(texts))
         except SelectionError as error:
             complaint = error.problem
-            unknown = [text for text in texts if not self.table.matching(text)]
-            if len(unknown) == 1:
-                is_first = texts[0] == unknown[0]
-                complaint += self._propose(unknown[0], is_first=is_first)
+            for position, text in enumerate(texts):
+                if not self.table.matching(text):
+                    complaint += self._propose(text, is_first=position == 0)
+                    break
             raise UsageError(complaint) from None
         with prefix_errors("entity"):
             for entity_id in entity_ids:
                 check_entity_id(entity_id)
         if ids is not None:
-            entity_ids += _read_ids(ids, self.table)
+            entity_ids += self._read_ids(ids)
         return list(dict.fromkeys(entity_ids))
 
     def _propose(self, text: str, *, is_first: bool) -> str:
         """Return what to write in place of a word that is neither an id nor a name."""
+        entity_id = re.sub("^([oO0]-)?", "O-", text)
+        if has_id_form(entity_id):
+            return f"; an id begins with O-: write {entity_id}"
         if text.startswith("O-"):
-            return f"; an id is O- and 32 characters (id:{text} is sent as it is)"
+            return (
+                f"; an id is O- and 32 characters, and this has {len(text) - 2} "
+                f"(id:{text} is sent as it is)"
+            )
         if re.fullmatch(r"FY\d{4}(-\w+)?", text):
             return "; write --exact before each period"
         # After an entity, something else is often meant.
@@ -328,9 +334,36 @@ class Names:
         if self.table:
             return ""
         return (
-            ": give the id (O- and 32 characters), or names in a file, which `asyncfin "
-            "names` writes, as --names FILE or ASYNCFIN_NAMES"
+            ": give its id, O- and 32 characters, which the service's operator has, or "
+            "as --names FILE a file of names, which `asyncfin names ENTITY_ID --into "
+            "FILE` writes"
         )
+
+    def _read_ids(self, path: Path) -> list[str]:
+        """Return the entity ids of a file of ids or names, one per line; # begins a
+        comment.
+        """
+        label = f"--ids {path}"
+        entity_ids: list[str] = []
+        with open_text(path, label, "give a file of entity ids, one per line") as file:
+            lines = list(file)
+        for number, line in enumerate(lines, 1):
+            text = line.partition("#")[0].strip()
+            if not text:
+                continue
+            try:
+                entity_ids += self.entity_ids([text])
+            except UsageError as error:
+                complaint = str(error)
+                if "," in text and not self.table:
+                    complaint = (
+                        "a line has one entity id; give a table of ids and names as "
+                        "--names FILE"
+                    )
+                raise UsageError(f"{label}, line {number}: {complaint}") from None
+        if not entity_ids:
+            raise UsageError(f"{label} contains no entity ids (one per line)")
+        return entity_ids
 
     def require_ids(self, texts: Iterable[str], ids: Path | None = None) -> list[str]:
         """Return what `entity_ids` does: at least one."""
@@ -359,30 +392,6 @@ class Names:
             return match[0] if name is None else f"{name} ({match[0]})"
 
         return _ID.sub(add_name, text)
-
-
-def _read_ids(path: Path, names: "NameTable") -> Sequence[str]:
-    """Return the entity ids of a file of ids or names, one per line; # begins a
-    comment.
-    """
-    label = f"--ids {path}"
-    entity_ids: list[str] = []
-    with open_text(path, label, "give a file of entity ids, one per line") as file:
-        texts = [line.partition("#")[0].strip() for line in file]
-    for number, text in enumerate(texts, 1):
-        if text:
-            with prefix_errors(f"{label}, line {number}"):
-                if "," in text and not names:
-                    raise SelectionError(
-                        "a line has one entity id; give a table of ids and names as "
-                        "--names FILE"
-                    )
-                # Without names, ids may have any form.
-                entity_ids += names.ids([text]) if names else [text]
-                check_entity_id(entity_ids[-1])
-    if not entity_ids:
-        raise UsageError(f"{label} contains no entity ids (one per line)")
-    return entity_ids
 
 
 @Parameter(name="*", group=_SERVICE)

@@ -42,8 +42,11 @@ MISTAKES = [
     # Entities.
     ("query --entity E", "there is no --entity: did you mean asyncfin query ENTITY_ID?"),
     ("query", "no entity is given: give entity ids or names"),
-    ("query AAPL", "no entity has the name 'AAPL': give the id (O- and 32 characters), or names in a file"),
-    ("query O-1", "an id is O- and 32 characters (id:O-1 is sent as it is)"),
+    ("query AAPL", "no entity has the name 'AAPL': give its id, O- and 32 characters, which the service's"),
+    ("query Apple NVIDIA --annual", "'Apple' or 'NVIDIA': give its id, O- and 32 characters"),
+    ("query o-00000000000000000000000000000001", "write O-00000000000000000000000000000001"),
+    ("query be85f4935d7b5a92be2a582583b4d7a4", "write O-be85f4935d7b5a92be2a582583b4d7a4"),
+    ("query O-1", "an id is O- and 32 characters, and this has 1 (id:O-1 is sent as it is)"),
     ("check", "ENTITY_ID requires an argument"),
     ("check E another", "more arguments than the command takes: 'another'"),
     ("check id:", "entity must be an id"),

@@ -66,7 +66,7 @@ def test_missing_extra_is_named_before_request(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (f"# all\n\n{ENTITY}\n..  # a folder\n", ", line 4 must be an id"),
+        (f"# all\n\n{ENTITY}\n..  # a folder\n", ", line 4: no entity has the name '..': give its id"),
         (
             f"{ENTITY},Apple\n",
             ", line 1: a line has one entity id; give a table of ids and names as --names FILE",

@@ -587,11 +587,12 @@ class NotFoundError(ServiceError):
         return self.entity_id is not None and not has_id_form(self.entity_id)
 
     def __str__(self) -> str:
-        text = super().__str__()
+        text = super().__str__().removesuffix(".")
+        if not self.has_error_object:
+            return f"{text}; it is not the service's response: check the base URL"
         if self.entity_id is None:
             return text
-        source = "entity ids come from the operator of the service"
-        return f"{text.removesuffix('.')}; {source}"
+        return f"{text}; entity ids come from the operator of the service"
 
     concerns = PermissionDeniedError.concerns
 

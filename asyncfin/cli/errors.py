@@ -202,12 +202,16 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
             lines = dict[str, None]()
             for item in failure.failures:
                 line = _find_advice(getattr(asyncfin.errors, item.error))
+                if item.message.endswith("check the base URL"):
+                    line = "check the base URL"
                 lines[line or "the report says what to correct"] = None
             advice = "; ".join(lines)
         case CycloptsError():
             complaint = _describe(failure).strip()
             if complaint.endswith("?"):  # it proposes something itself
                 advice = ""
+        case NotFoundError(has_error_object=False):
+            advice = ""
         case NotFoundError(is_name=True):
             advice = "give the id, or a file that has the name as --names FILE"
         case SelectionError():

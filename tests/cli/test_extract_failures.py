@@ -9,7 +9,7 @@ from tests.cli.conftest import ENTITY, LONG_ENTITY, UNKNOWN_ID, Command
 
 pytest.importorskip("pyarrow")
 
-CHECK_ID = "check the entity id, and that the account has access to its dataset"
+CHECK_ID = "check the entity id, its letter case too, and that the account has access to its dataset"
 
 
 @pytest.fixture
@@ -35,3 +35,17 @@ def test_passing_failures_are_run_again(
     said, *advice = result.line.split("; ")
     assert said == "asyncfin: 3 of 3 entities failed"
     assert sorted(advice) == [CHECK_ID, "run it again later"]
+
+
+@pytest.mark.parametrize("arguments", [("query",), ("extract", "--into", "{}", "--quiet")])
+def test_foreign_404_is_about_base_url(
+    command: Command, service: Sandbox, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """The page of another web server shows nothing about the entity id."""
+    service.inject(Status(status=404, body=b"<html>no such page</html>"))
+    name, *options = (text.format(tmp_path / "night") for text in arguments)
+    result = command(name, ENTITY, "--annual", *options)
+    assert result.code == 4
+    assert "it is not the service's response: check the base URL" in result.out + result.line
+    assert result.line.endswith("check the base URL")
+    assert "entity id" not in result.out + result.err

@@ -26,6 +26,13 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def size_text(size: int) -> str:
+    """Return a number of bytes: ``312 bytes``, ``37.3 kB`` or ``2.2 MB``."""
+    if size < 1_000:
+        return counted(size, "byte")
+    return f"{size / 1e3:,.1f} kB" if size < 1e6 else f"{size / 1e6:,.1f} MB"
+
+
 def number_text(number: float) -> str:
     """Return a number without its format: ``391,035,000,000`` or ``1.76``."""
     if isinstance(number, int):  # exact, also beyond a float

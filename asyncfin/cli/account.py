@@ -2,7 +2,9 @@
 processes share.
 """
 
+import ast
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import UTC, date, datetime
@@ -12,11 +14,16 @@ from attrs import asdict
 from cyclopts import Parameter
 
 from asyncfin.checks import without_password
-from asyncfin.cli.errors import ServiceDiffersError, UsageError, prefix_errors
+from asyncfin.cli.errors import (
+    SELECT_OPTIONS,
+    ServiceDiffersError,
+    UsageError,
+    prefix_errors,
+)
 from asyncfin.cli.options import AsJson, Names, Service, has_path
 from asyncfin.cli.terminal import print_json, print_line
 from asyncfin.errors import ArgumentError, BucketUnavailableError
-from asyncfin.words import counted, lasting
+from asyncfin.words import counted, lasting, listed, size_text
 
 _DEFAULT_DAYS = 30
 # An object store's client retries for up to a minute.
@@ -27,6 +34,9 @@ _STATS = (
 )
 # What makes a bucket or a cache unknown.
 _UNREADABLE = (UsageError, ArgumentError, BucketUnavailableError, OSError)
+_TIME = "%Y-%m-%d %H:%M:%S UTC"
+# The options of a query that a line shows.
+_MOST_OPTIONS = 12
 _HOLDER = ("host", "pid", "began", "renewed")
 
 # The document of a bucket, a cache or an extraction. A field is None if it is unknown,
@@ -161,7 +171,7 @@ async def cache(
         print_json({"folder": folder, **asdict(stats)})
     else:
         series = counted(stats.series, "series", "series")
-        print_line(f"{folder}: {series}, {stats.bytes / 1e6:,.1f} MB")
+        print_line(f"{folder}: {series}, {size_text(stats.bytes)}")
 
 
 async def status(
@@ -290,7 +300,7 @@ def _list_bucket(bucket: Document) -> list[str]:
     if bucket["left_today"] is not None:
         remainder = f"{bucket['left_today']:,g}"
     if until := bucket["exhausted_until"]:
-        remainder += f", used up until {until:%Y-%m-%d %H:%M:%S} UTC"
+        remainder += f", used up until {until:{_TIME}}"
     rate = "none yet"
     if bucket["rate"] is not None:
         rate = f"{bucket['rate']:,.4g} a second, burst {bucket['burst']:g}"
@@ -311,7 +321,7 @@ def _describe_cache(cache: Document) -> str:
     if cache["reason"] is not None:
         return f"{place}: unknown ({cache['reason']})"
     series = counted(cache["series"], "series", "series")
-    return f"{place}: {series}, {cache['bytes'] / 1e6:,.1f} MB"
+    return f"{place}: {series}, {size_text(cache['bytes'])}"
 
 
 def _list_extraction(extraction: Document) -> Iterator[str]:
@@ -320,7 +330,7 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
 
     began, holder = "", f"{extraction['host']} pid {extraction['pid']}"
     if extraction["began"] is not None:
-        began = f"{datetime.fromisoformat(extraction['began']):%Y-%m-%d %H:%M:%S} UTC"
+        began = _write_time(extraction["began"])
     state = "running" if extraction["running"] else "not running"
     if extraction["running"] is None:
         state = f"unknown ({extraction['reason']})"
@@ -336,18 +346,39 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
         )
     if (last := extraction["last"]) is None:
         return
-    query = f"{last['select']}, {last['periods']}, {last['value_version']}"
-    yield f"  query: {query}"
-    size = f"{last['file_rows']:,} rows, {last['file_bytes'] / 1e6:,.1f} MB"
-    feed = extraction["feed"]
-    runs = f"{counted(feed['runs'], 'run')} in the feed" if feed else "no feed"
+    series = _write_select(last["select"])
+    yield f"  query: {series}, {last['periods']}, {last['value_version']} values"
+    size = f"{counted(last['file_rows'], 'row')}, {size_text(last['file_bytes'])}"
+    runs = "no feed"
+    if feed := extraction["feed"]:
+        runs = f"{counted(feed['runs'], 'run')} in the feed"
     yield f"  {counted(last['files'], 'file')}: {size}; {runs}"
     states = ("unchanged", "done", "failed", "left")
     counts = ", ".join(f"{last[state]:,} {state}" for state in states)
     run = "the run before it" if extraction["unfinished"] else "last run"
     cost = describe_spending(last["requests"], last["repeated"], last["uncounted"])
-    yield f"  {run}: ended {last['ended']}, {last['outcome']}: {counts}; {cost}"
+    end = _write_time(last["ended"])
+    yield f"  {run}: ended {end}, {last['outcome']}: {counts}; {cost}"
     if last["stopped"] is not None:
         yield f"    {last['stopped']['error']}: {last['stopped']['message']}"
     for name, failures in last["failures"].items():
         yield f"    {failures['count']:,} x {name}, first: {failures['message']}"
+
+
+def _write_time(text: str) -> str:
+    return f"{datetime.fromisoformat(text):{_TIME}}"
+
+
+def _write_select(text: str) -> str:
+    """Return the text of a Select as the options that select the same series."""
+    options = []
+    try:
+        call: Any = ast.parse(text, mode="eval").body
+        for keyword in call.keywords:
+            option = SELECT_OPTIONS.get(keyword.arg, keyword.arg).replace("_", "-")
+            value = ast.literal_eval(keyword.value)
+            words = (value,) if isinstance(value, str) else value
+            options += [f"--{option} {shlex.quote(word)}" for word in words]
+    except (SyntaxError, ValueError):  # it has a function
+        return text
+    return listed(options, _MOST_OPTIONS, between=" ") or "all series"

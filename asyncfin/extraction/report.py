@@ -22,7 +22,7 @@ from asyncfin.errors import (
 )
 from asyncfin.extraction.exit import Exit
 from asyncfin.typing import Missing
-from asyncfin.words import counted, lasting, listed
+from asyncfin.words import counted, lasting, listed, size_text
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 Outcome: TypeAlias = Literal["complete", "partial", "stopped", "interrupted"]
@@ -295,15 +295,12 @@ class ExtractReport:
         raise UnknownToAllError(message, report=self)
 
     def __str__(self) -> str:
-        size = f"{self.bytes / 1e3:,.1f} kB"
-        if self.bytes >= 1e6:
-            size = f"{self.bytes / 1e6:,.1f} MB"
         counts = [f"{count:,} {state}" for state, count in self.counts.items()]
         cost = describe_spending(self.requests, self.repeated, self.uncounted)
         lines = [
             f"entities: {', '.join(counts)}",
             f"{cost} in {lasting(self.seconds)}",
-            f"{counted(self.rows, 'row')}, {size}",
+            f"{counted(self.rows, 'row')}, {size_text(self.bytes)}",
             *_describe_missing(self.entities),
         ]
         if self.unlisted:

@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_it_shows_how_much_there_is(command: Command, folder: Path) -> None:
     """In a line, or as JSON."""
-    assert command("cache", "--cache", str(folder)).out == f"{folder}: 4 series, 0.0 MB\n"
+    assert command("cache", "--cache", str(folder)).out.startswith(f"{folder}: 4 series, ")
     shown = json.loads(command("cache", "--cache", str(folder), "--json").out)
     assert (shown["folder"], shown["series"], shown["broken"]) == (str(folder), 4, 0)
     assert shown["bytes"] > 0
@@ -43,9 +43,9 @@ def test_it_empties_folder_or_deletes_entity(
     """The folder may be named by the environment."""
     monkeypatch.setenv("HOME", str(folder.parent))
     monkeypatch.setenv("ASYNCFIN_CACHE", f"~/{folder.name}")
-    assert command("cache", ENTITY, "--clear").out == f"~/{folder.name}: 2 series, 0.0 MB\n"
+    assert command("cache", ENTITY, "--clear").out.startswith(f"~/{folder.name}: 2 series, ")
     monkeypatch.setenv("ASYNCFIN_CACHE", str(folder))
-    assert command("cache", "--clear").out == f"{folder}: 0 series, 0.0 MB\n"
+    assert command("cache", "--clear").out == f"{folder}: 0 series, 0 bytes\n"
 
 
 def test_wrong_use_is_one_line(command: Command, folder: Path, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncfin import FileBucket, FileCache, RedisBucket
+from asyncfin import FileBucket, FileCache, RedisBucket, Select
+from asyncfin.cli import account
 from asyncfin.extraction.place import Holder
 from asyncfin.extraction.places import place_of
 from tests.cli.conftest import ENTITY, UNKNOWN_ID, Command
@@ -159,7 +160,7 @@ def test_it_shows_a_cache(command: Command, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("ASYNCFIN_ACCOUNT", "desk")
     shown = json.loads(command("status", "--json").out)["cache"]
     assert (shown["series"], shown["reason"]) == (0, None)
-    assert "0 series, 0.0 MB" in command("status").out
+    assert "0 series, 0 bytes" in command("status").out
 
 
 def test_a_killed_run_is_unfinished(command: Command, tmp_path: Path) -> None:
@@ -204,11 +205,42 @@ def test_query_and_size_are_shown(
     """As the last run has left them."""
     night = str(tmp_path / "data")
     command("extract", ENTITY, "--into", night, "--annual", *options)
+    last_run = r"  last run: ended \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, complete"
     (last,) = [shown["last"] for shown in json.loads(command("status", night, "--json").out)["extractions"]]
     lines = command("status", night).out.splitlines()
-    assert "  query: Select(), all fiscal years, original" in lines
-    size = f"{last['file_rows']:,} rows, {last['file_bytes'] / 1e6:,.1f} MB"
+    assert "  query: all series, all fiscal years, original values" in lines
+    size = f"{last['file_rows']:,} rows, {last['file_bytes'] / 1e3:,.1f} kB"
     assert f"  1 file: {size}; {feed}" in lines
+    assert re.match(last_run, lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "query"),
+    [
+        ("--metric Revenue --metric Debt", "--metric Revenue --metric Debt"),
+        ("--basis consolidated --cadence annual", "--basis consolidated --cadence annual"),
+        ("--scope company=all|product=a%3Db%7Cc", "--scope 'company=all|product=a%3Db%7Cc'"),
+    ],
+)
+def test_query_is_shown_as_options(command: Command, tmp_path: Path, options: str, query: str) -> None:
+    """They can be pasted into a shell."""
+    night = str(tmp_path / "data")
+    command("extract", ENTITY, "--into", night, "--annual", *options.split())
+    assert f"  query: {query}, all fiscal years, original values" in command("status", night).out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("select", "text"),
+    [
+        (Select(), "all series"),
+        (Select(label="net (loss)"), "--label 'net (loss)'"),
+        (Select([f"M-{index}" for index in range(14)]), "--metric M-11 and 2 more"),
+        (Select(where=callable, name="few"), "Select(where=<built-in function callable>, name='few')"),
+    ],
+)
+def test_select_is_written_as_options(select: Select, text: str) -> None:
+    """Its last options; one with a function stays as it is."""
+    assert account._write_select(str(select)).endswith(text)
 
 
 def test_the_reasons_of_failures_are_shown(command: Command, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from asyncfin.words import counted, lasting, listed, spanned
+from asyncfin.words import counted, lasting, listed, size_text, spanned
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,12 @@ def test_list_has_at_most_twenty_names(count: int, end: str) -> None:
     text = listed([f"n{number}" for number in range(count)])
     assert text.endswith(end)
     assert len(text) < 200
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (37_310, "37.3 kB"), (2_240_000, "2.2 MB")],
+)
+def test_size_has_a_fitting_unit(size: int, text: str) -> None:
+    """No file has 0.0 MB."""
+    assert size_text(size) == text

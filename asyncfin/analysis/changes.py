@@ -16,11 +16,9 @@ from asyncfin import Panel, Period, checks, concat
 from asyncfin.analysis.cells import (
     SERIES,
     TRIPLE,
-    combined,
     example_rows,
     numbered,
     plain,
-    stacked,
 )
 from asyncfin.analysis.lines import PERIOD_FIELDS, table_metadata
 from asyncfin.errors import SelectionError
@@ -77,23 +75,18 @@ class Snapshot:
     @classmethod
     @cache
     def empty(cls, dataset_id: str = "") -> Snapshot:
-        """Return the snapshot of an entity without rows."""
+        """The snapshot of an entity without rows."""
         return cls(concat([]).replace_schema_metadata(None), dataset_id)
 
     @classmethod
-    def of(cls, panels: Sequence[Panel], table: Any) -> Snapshot:
-        """Return the snapshot of the panels of one publication, which differ in their
-        value version.
-
-        `table` has their rows.
-        """
-        first = panels[0]
+    def of(cls, panel: Panel) -> Snapshot:
+        """The snapshot of a panel."""
         return cls(
-            table.replace_schema_metadata(None),
-            first.dataset.dataset_id,
-            ambiguous_series(first),
-            frozenset(first.periods_asked),
-            frozenset(first.catalogue.periods),
+            panel.to_arrow(),
+            panel.dataset.dataset_id,
+            ambiguous_series(panel),
+            frozenset(panel.periods_asked),
+            frozenset(panel.catalogue.periods),
         )
 
     def covers(self, period: Period) -> bool:
@@ -104,36 +97,31 @@ class Snapshot:
 
 
 def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
-    """Return the panel's series whose metric, group and path the catalogue has more
-    than once.
+    """The panel's series whose metric, group and path the catalogue has more than
+    once.
     """
     ids = frozenset(panel.series_ids)
-    return frozenset(
-        _read_key(series)
-        for members in panel.catalogue.by_triple.values()
-        if len(members) > 1
-        for series in members
-        if series.series_id in ids
-    )
+    keys: set[SeriesKey] = set()
+    for members in panel.catalogue.by_triple.values():
+        if len(members) > 1:
+            keys.update(map(_read_key, members))
+    return frozenset(key for key in keys if key[0] in ids)
 
 
 def compare(old: Snapshot, current: Snapshot) -> Any:
-    """Return the changes from one publication of an entity to another one.
+    """Compare one publication of an entity with another one.
 
     Returns:
         The long table and `change`, `before`, `before_text` and `before_dataset_id`:
-        first the rows of
-        `current`, in its order, then those that vanished, in the order of `old`.
+        first the rows of `current`, in its order, then those that vanished, in the
+        order of `old`.
     """
     if old is Snapshot.empty():  # a first run has thousands of these
-        words = pa.repeat(pa.scalar("appeared"), len(current.table))
-        return _add_changes(
-            current.table, words, old, pa.nulls(len(current.table), pa.int64())
-        )
-    series = _number_series(old, current)
-    all_rows = stacked([old.table, current.table], PERIOD_FIELDS)
-    cells = combined(series, numbered(all_rows, PERIOD_FIELDS))
-    old_cells, new_cells = cells[: len(old.table)], cells[len(old.table) :]
+        row_count = len(current.table)
+        words = pa.repeat(pa.scalar("appeared"), row_count)
+        nulls = pa.nulls(row_count, pa.int64())
+        return _add_changes(current.table, words, old, nulls)
+    old_cells, new_cells = _number_cells(old, current)
     # The row of the same cell in the old table.
     places = compute.index_in(new_cells, value_set=old_cells)
     is_common = compute.is_valid(places)
@@ -144,43 +132,45 @@ def compare(old: Snapshot, current: Snapshot) -> Any:
     )
     words = compute.case_when(compute.make_struct(*conditions), *CHANGES[:-1])
     rows = compute.indices_nonzero(compute.is_valid(words))
-    is_gone = compute.invert(compute.is_in(old_cells, value_set=new_cells))
-    is_covered = compute.and_(
-        _find_covered(old.table, old), _find_covered(old.table, current)
+    changed_rows = current.table.take(rows)
+    current_changes = _add_changes(
+        changed_rows, words.take(rows), old, places.take(rows)
     )
-    gone_rows = compute.indices_nonzero(compute.and_(is_gone, is_covered))
-    gone = pa.repeat(pa.scalar(CHANGES[-1]), len(gone_rows))
-    tables = [
-        _add_changes(
-            current.table.take(rows), words.take(rows), old, places.take(rows)
-        ),
-        _add_changes(old.table.take(gone_rows), gone, old, gone_rows),
-    ]
-    return pa.concat_tables(tables).unify_dictionaries()
+    is_covered = _find_covered(old.table, old)
+    is_covered = compute.and_(is_covered, _find_covered(old.table, current))
+    is_common = compute.is_in(old_cells, value_set=new_cells)
+    gone = compute.indices_nonzero(compute.and_not(is_covered, is_common))
+    words = pa.repeat(pa.scalar(CHANGES[-1]), len(gone))
+    old_changes = _add_changes(old.table.take(gone), words, old, gone)
+    return pa.concat_tables([current_changes, old_changes]).unify_dictionaries()
 
 
-def _number_series(old: Snapshot, current: Snapshot) -> Any:
-    """Return a number for each row of both, equal for the same series."""
-    rows = stacked([old.table, current.table], SERIES)
+def _number_cells(old: Snapshot, current: Snapshot) -> tuple[Any, Any]:
+    """Number the cells of both tables: a cell of the same series and period has the
+    same number.
+    """
+    names = [*SERIES, *PERIOD_FIELDS]
+    rows = pa.concat_tables([old.table.select(names), current.table.select(names)])
+    count = len(old.table)
     numbers = numbered(rows, SERIES)
-    heads = example_rows(rows, numbers, ["asked_version", "series_id", *TRIPLE])
-    number_of = {head: number for number, head in enumerate(heads)}
-    old_heads, new_heads = (
-        {heads[number] for number in part.unique().to_pylist()}
-        for part in (numbers[: len(old.table)], numbers[len(old.table) :])
-    )
+    heads = example_rows(rows, numbers, SERIES[1:])
     # The same id and triple, which have the same number already, or else a triple that
     # both have once. The feed has the rows of a series under the ids that it had when
     # they were written.
-    by_triple: dict[tuple[str, Any], list[Any]] = {}
-    for head in old_heads:
-        if head[1:] not in old.ambiguous:
-            by_triple.setdefault((head[0], head[2:]), []).append(head)
-    for head in new_heads:
-        if head[1:] not in current.ambiguous:
-            for old_head in by_triple.get((head[0], head[2:]), ()):
-                number_of[old_head] = number_of[head]
-    return pa.array([number_of[head] for head in heads], pa.int64()).take(numbers)
+    by_triple: dict[tuple[str, Any], list[int]] = {}
+    for number in numbers[:count].unique().to_pylist():
+        version, *key = heads[number]
+        if tuple(key) not in old.ambiguous:
+            by_triple.setdefault((version, *key[1:]), []).append(number)
+    series_numbers = list(range(len(heads)))
+    for number in numbers[count:].unique().to_pylist():
+        version, *key = heads[number]
+        if tuple(key) not in current.ambiguous:
+            for old_number in by_triple.get((version, *key[1:]), ()):
+                series_numbers[old_number] = series_numbers[number]
+    series = pa.array(series_numbers, pa.int64()).take(numbers)
+    cells = numbered(rows, PERIOD_FIELDS, series)
+    return cells[:count], cells[count:]
 
 
 def _find_differing(
@@ -193,10 +183,9 @@ def _find_differing(
         old_values = plain(old.table.column(name)).take(places)
         # A field that the service did not state is null, and equal to null.
         is_unequal = compute.fill_null(compute.not_equal(values, old_values), False)
-        is_stated_once = compute.xor(
-            compute.is_null(values), compute.is_null(old_values)
-        )
-        differs = compute.or_(differs, compute.or_(is_unequal, is_stated_once))
+        is_null, was_null = compute.is_null(values), compute.is_null(old_values)
+        is_different = compute.or_(is_unequal, compute.xor(is_null, was_null))
+        differs = compute.or_(differs, is_different)
     return differs
 
 
@@ -205,20 +194,17 @@ def _find_covered(table: Any, snapshot: Snapshot) -> Any:
     period.
     """
     numbers = numbered(table, PERIOD_FIELDS)
-    is_covered = [
-        snapshot.covers(Period(*period))
-        for period in example_rows(table, numbers, PERIOD_FIELDS)
-    ]
+    periods = example_rows(table, numbers, PERIOD_FIELDS)
+    is_covered = [snapshot.covers(Period(*fields)) for fields in periods]
     return pa.array(is_covered, pa.bool_()).take(numbers)
 
 
 def _add_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
-    """Return rows with the columns about changes; `places` are the rows of the old
-    table, or null.
+    """Add the columns about changes; `places` are the rows of the old table, or
+    null.
     """
-    numbers, texts = (
-        plain(old.table.column(name)).take(places) for name in ("number", "text")
-    )
+    numbers = plain(old.table.column("number")).take(places)
+    texts = plain(old.table.column("text")).take(places)
     dataset_id, null = pa.scalar(old.dataset_id), pa.scalar(None, pa.string())
     datasets = compute.if_else(compute.is_valid(numbers), dataset_id, null)
     return (
@@ -230,7 +216,7 @@ def _add_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
 
 
 def known_from_column(rows: int, moment: datetime) -> Any:
-    """Return the column `known_from` of rows that became known together."""
+    """The column `known_from` of rows that became known together."""
     return pa.repeat(pa.scalar(moment, pa.timestamp("us", "UTC")), rows)
 
 
@@ -285,8 +271,7 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
         ("value version", old.value_version, new.value_version),
         ("selection", old.select, new.select),
     )
-    snapshots = (Snapshot.of([panel], panel.to_arrow()) for panel in (old, new))
-    table = compare(*snapshots)
+    table = compare(Snapshot.of(old), Snapshot.of(new))
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
     table = table.append_column(KNOWN_FROM, known_from_column(len(table), known_from))
@@ -303,10 +288,9 @@ def reject_differing(panels: str, *facts: tuple[str, object, object]) -> None:
     Raises:
         SelectionError: they differ; the message names the first difference.
     """
-    for name, *pair in facts:
-        if pair[0] != pair[1]:
-            texts = " and ".join(map(checks.short_repr, pair))
+    for name, first, second in facts:
+        if first != second:
             raise SelectionError(
                 f"{panels} must be panels of one query, but differ in their {name}: "
-                f"{texts}"
+                f"{checks.short_repr(first)} and {checks.short_repr(second)}"
             )

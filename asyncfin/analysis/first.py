@@ -5,7 +5,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import Panel, Period, checks, concat
@@ -61,22 +61,27 @@ def first_of(
     ]
     if not any(map(len, parts)):
         raise SelectionError(f"no panel has the metric {listed([*map(repr, metrics)])}")
-    tables = [panel.to_arrow().replace_schema_metadata(None) for panel in parts]
-    starts = dict(zip(parts, accumulate(map(len, tables), initial=0), strict=False))
+    tables = [concat([])]
+    starts: dict[Panel, int] = {}  # the row of the first value
+    row_count = 0
+    absent = {panel.dataset.entity_id: None for panel in panels}
+    for panel in parts:
+        table = panel.to_arrow()
+        tables.append(table)
+        starts[panel] = row_count
+        row_count += len(table)
+        if len(table):
+            absent.pop(panel.dataset.entity_id, None)
     rows: list[int] = []
     conflicts: list[str | None] = []
     for group in by_publication(parts):
         for values in _list_cells(group, metrics, starts):
-            _, number, row = min(values)
-            differing = {value[0][0] for value in values if value[1] != number}
+            _, _, number, row = min(values)
+            differing = {value[0] for value in values if value[2] != number}
             names = [metrics[index] for index in sorted(differing)]
             rows.append(row)
             conflicts.append(", ".join(names) or None)
-    absent = {panel.dataset.entity_id: None for panel in panels}
-    for panel in parts:
-        if panel.value_count:
-            absent.pop(panel.dataset.entity_id, None)
-    table = pa.concat_tables([concat([]).replace_schema_metadata(None), *tables])
+    table = pa.concat_tables(tables)
     table = table.unify_dictionaries().take(pa.array(rows, pa.int64()))
     table = table.append_column("conflict", pa.array(conflicts, pa.string()))
     metadata = table_metadata(panels, without=list(absent))
@@ -87,28 +92,29 @@ def first_of(
 # The places of its metric in the list and of its series in the catalogue, the number,
 # and its row in the joined tables. By the catalogue, and not by row: panels of one
 # publication are given in any order.
-_Value: TypeAlias = tuple[tuple[int, int], float, int]
+_Value: TypeAlias = tuple[int, int, float, int]
 
 
 def _list_cells(
     panels: Iterable[Panel], metrics: Sequence[str], starts: Mapping[Panel, int]
 ) -> Iterator[list[_Value]]:
-    """Yield the values of each cell of one publication: by group and path, oldest
-    first.
+    """Yield the values of each cell of one publication: by group and path, in catalogue
+    order, oldest first.
     """
-    cells: dict[Any, dict[Period, list[_Value]]] = {}
-    first: dict[Any, int] = {}  # the place in the catalogue
+    entries = []
     for panel in panels:
         row = starts[panel]
         for series_id, numbers in panel.numbers().items():
-            series = panel.catalogue[series_id]
-            listed_at = panel.catalogue.places[series_id]
-            key = series.reporting_group_id, series.scopes
-            first[key] = min(first.get(key, listed_at), listed_at)
-            place = metrics.index(series.metric_id), listed_at
-            by_period = cells.setdefault(key, {})
-            for period, number in numbers.items():
-                by_period.setdefault(period, []).append((place, number, row))
-                row += 1
-    for key in sorted(cells, key=first.__getitem__):
-        yield from (cells[key][period] for period in sorted(cells[key]))
+            place = panel.catalogue.places[series_id]
+            entries.append((place, row, panel.catalogue[series_id], numbers))
+            row += len(numbers)
+    cells: dict[Any, dict[Period, list[_Value]]] = {}
+    for place, start, series, numbers in sorted(entries, key=itemgetter(0)):
+        index = metrics.index(series.metric_id)
+        key = series.reporting_group_id, series.scopes
+        by_period = cells.setdefault(key, {})
+        for row, (period, number) in enumerate(numbers.items(), start):
+            by_period.setdefault(period, []).append((index, place, number, row))
+    for by_period in cells.values():
+        for period in sorted(by_period):
+            yield by_period[period]

@@ -58,34 +58,29 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     _check_panel("restated", restated)
     _check_pair(original, restated)
     last = _read_period(reported).fiscal_end
-    tables = [panel.to_arrow() for panel in (original, restated)]
-    first, latest = map(_read_cells, tables)
-    restated_ends = dict(latest)
+    original_table = original.to_arrow()
+    table = pa.concat_tables([original_table, restated.to_arrow()])
+    cells = _read_cells(table)
+    first_restated_row = len(original_table)
+    restated_ends = dict(cells[first_restated_row:])
     rows: list[tuple[Any, int, bool]] = []  # the cell, its row, whether it is certain
     undecided_count = 0
-    for row, (cell, end) in enumerate(first):
-        restated_end = restated_ends.get(cell)
+    for row, (cell, end) in enumerate(cells):
+        is_certain = row >= first_restated_row or cell not in restated_ends
         # A restated value that was reported later leaves the original one to decide;
         # one without a report period leaves the cell undecided.
-        if cell not in restated_ends or (restated_end or 0) > last:
-            undecided_count += end is None
-            if end is not None and end <= last:
-                rows.append((cell, row, cell not in restated_ends))
-    for row, (cell, end) in enumerate(latest, len(first)):
-        undecided_count += end is None
-        if end is not None and end <= last:
-            rows.append((cell, row, True))
+        if not is_certain and (restated_ends[cell] or 0) <= last:
+            continue
+        if end is None:
+            undecided_count += 1
+        elif end <= last:
+            rows.append((cell, row, is_certain))
     place = original.catalogue.places
     rows.sort(key=lambda entry: (place[entry[0][0]], entry[0][1:]))
-    all_rows = pa.concat_tables(
-        [table.replace_schema_metadata(None) for table in tables]
-    )
-    table = all_rows.unify_dictionaries().take(
-        pa.array([row[1] for row in rows], pa.int64())
-    )
-    table = table.append_column(
-        "certain", pa.array([row[2] for row in rows], pa.bool_())
-    )
+    row_numbers = pa.array([row for _, row, _ in rows], pa.int64())
+    table = table.unify_dictionaries().take(row_numbers)
+    certain = pa.array([is_certain for _, _, is_certain in rows], pa.bool_())
+    table = table.append_column("certain", certain)
     metadata = table_metadata([original, restated], unreported=undecided_count)
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
     return result
@@ -96,8 +91,7 @@ def _check_pair(original: Panel, latest: Panel) -> None:
     if versions != ("original", "latest_restated"):
         raise SelectionError(
             "original and restated must be panels of the value versions 'original' and "
-            "'latest_restated', in"
-            f" this order, not {versions[0]!r} and {versions[1]!r}"
+            f"'latest_restated', in this order, not {versions[0]!r} and {versions[1]!r}"
         )
     reject_differing(
         "original and restated",
@@ -116,17 +110,20 @@ def _check_pair(original: Panel, latest: Panel) -> None:
 
 
 def _read_cells(table: Any) -> list[tuple[tuple[Any, ...], int | None]]:
-    """Return the cell of each row, and the fiscal end of its report period, if any."""
+    """The cell of each row, and the fiscal end of its report period, if any."""
     names = (*_CELL, "report_year", "report_end_month")
     columns = [table.column(name).to_pylist() for name in names]
-    return [
-        (tuple(cell), None if year is None or month is None else year * 12 + month)
-        for *cell, year, month in zip(*columns, strict=True)
-    ]
+    cells = []
+    for *cell, year, month in zip(*columns, strict=True):
+        end = None
+        if year is not None and month is not None:
+            end = year * 12 + month
+        cells.append((tuple(cell), end))
+    return cells
 
 
 def _read_period(period: Any) -> Period:
-    """Return the period of a label; a date is rejected."""
+    """Read the period of a label; a date is rejected."""
     if isinstance(period, Period):
         return period
     try:
@@ -136,6 +133,5 @@ def _read_period(period: Any) -> Period:
         return Period.parse(period)
     raise SelectionError(
         f"reported must be a fiscal period such as FY2023, not {period!r}; for a "
-        "date keep a feed:"
-        f' as_of(folder, "{day:%Y-%m-%d}")'
+        f'date keep a feed: as_of(folder, "{day:%Y-%m-%d}")'
     )

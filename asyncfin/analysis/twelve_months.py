@@ -5,10 +5,12 @@ since.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec.structs import asdict
 
 from asyncfin import Panel, Period, checks, concat
 from asyncfin.analysis.lines import (
@@ -120,20 +122,16 @@ def last_twelve_months(
     unproven_lines = 0
     has_lines = False
     for group in by_publication(panels):
-        periods = {period for panel in group for period in panel.periods_with_gaps}
-        ends = {
-            period.fiscal_end
-            for period in periods
-            if period.duration_months in (3, 12, period.end_month)
-        }
+        ends = _list_ends(group)
         for line in lines_of(group):
             meaning = line.series[0].period_meaning
             if meaning not in words:
                 left_out[meaning] += len(line.series)
                 continue
             has_lines = True
-            line_rows = _make_rows(line, group[0], sorted(ends), unproven=unproven)
-            unproven_lines += any(row.get("reason") == _UNPROVEN for row in line_rows)
+            line_rows = _make_rows(line, group[0], ends, unproven)
+            reasons = [row.get("reason") for row in line_rows]
+            unproven_lines += _UNPROVEN in reasons
             rows += line_rows
     if left_out and not has_lines:
         raise SelectionError(
@@ -145,18 +143,32 @@ def last_twelve_months(
         lines = counted(unproven_lines, "line is", "lines are")
         notes.append(f"{lines} not added up: {_UNPROVEN}; unproven=True adds anyway")
     metadata = table_metadata(panels, left_out=left_out.total(), notes=notes)
+    table: pyarrow.Table = pa.Table.from_pylist(rows, _make_schema(metadata))
+    return table
+
+
+def _list_ends(panels: Iterable[Panel]) -> list[int]:
+    """The fiscal ends at which panels have a year, a quarter, or a year so far."""
+    ends = set()
+    for panel in panels:
+        for period in panel.periods_with_gaps:
+            if period.duration_months in (3, 12, period.end_month):
+                ends.add(period.fiscal_end)
+    return sorted(ends)
+
+
+def _make_schema(metadata: Mapping[bytes, bytes]) -> Any:
     long = concat([]).schema
-    fields = [*map(long.field, _LONG_COLUMNS)]
+    fields = [long.field(name) for name in _LONG_COLUMNS]
     fields.append(long.field("metric_id").with_name("how"))
     fields.append(long.field("scope_names").with_name("operands"))
     fields.append(long.field("scope_names").with_name("series_ids"))
     fields.append(pa.field("reason", pa.string()))
-    table: pyarrow.Table = pa.Table.from_pylist(rows, pa.schema(fields, metadata))
-    return table
+    return pa.schema(fields, metadata)
 
 
 def _make_rows(
-    line: Line, panel: Panel, ends: Iterable[int], *, unproven: bool
+    line: Line, panel: Panel, ends: Iterable[int], unproven: bool
 ) -> list[dict[str, Any]]:
     series, catalogue = line.series[0], panel.catalogue
     common = {
@@ -174,28 +186,29 @@ def _make_rows(
         "operands": [],
         "series_ids": [member.series_id for member in line.series],
     }
-    sums = _Sums(line, unproven=unproven)
-    first_end = min((end for end, _ in sums.numbers), default=None)
+    sums = _Sums(line, unproven)
+    if not sums.numbers:
+        return []
+    first_end, _ = min(sums.numbers)
     rows = []
     for end in ends:
-        if first_end is not None and end >= first_end:
+        if end >= first_end:
             period = _make_period((end, 12))
-            fields = {name: getattr(period, name) for name in PERIOD_FIELDS}
-            row = {**common, **fields, "period_label": period.label}
-            rows.append(row | sums.add_up(end))
+            label = {"period_label": period.label}
+            rows.append(common | asdict(period) | label | sums.add_up(end))
     return rows
 
 
 class _Sums:
     """The sums of twelve months of one line."""
 
-    def __init__(self, line: Line, *, unproven: bool) -> None:
+    def __init__(self, line: Line, unproven: bool) -> None:
         self._line = line
-        self.numbers = {
-            (period.fiscal_end, period.duration_months): Decimal(repr(number))
-            for period, number in line.numbers.items()
-        }
-        self._is_negative = any(number < 0 for number in self.numbers.values())
+        self.numbers: dict[_Key, Decimal] = {}
+        for period, number in line.numbers.items():
+            key = period.fiscal_end, period.duration_months
+            self.numbers[key] = Decimal(repr(number))
+        self._is_negative = any(number < 0 for number in line.numbers.values())
         # The published periods that are not the sum of their parts, with a text.
         self._contradictions: dict[_Key, str] = {}
         proofs = 0
@@ -252,7 +265,7 @@ class _Sums:
             return {"reason": "percentages do not add up"}
         if end <= _EARLIEST:
             return {"reason": f"{period} has no value, and no year is before it"}
-        how = "quarters"
+        how, begin = "quarters", end - 12
         operands = [(end - distance, 3) for distance in (9, 6, 3, 0)]
         missing = self._find_missing(operands)
         months = end % 12
@@ -260,11 +273,11 @@ class _Sums:
             to_date = [(end - months, 12), (end, months), (end - 12, months)]
             missing_to_date = self._find_missing(to_date)
             if len(missing_to_date) < len(missing):
-                how, operands, missing = "year to date", to_date, missing_to_date
+                how, begin = "year to date", end - 12 - months
+                operands, missing = to_date, missing_to_date
         if missing:
             period = _make_period(missing[0])
             return {"reason": f"{period} has no value: {self._line.why(period)}"}
-        begin = min(last - length for last, length in operands)
         for (last, length), text in self._contradictions.items():
             if begin <= last - length and last <= end:
                 return {"reason": text}
@@ -289,7 +302,7 @@ def _list_parts(end: int, months: int) -> list[tuple[_Key, ...]]:
     """List the ways in which a period from the start of a fiscal year has parts."""
     ways: list[tuple[_Key, ...]] = [
         ((end - 3, months - 3), (end, 3)),  # as 9M and Q4
-        tuple((end - distance, 3) for distance in range(months - 3, -1, -3)),
+        tuple((last, 3) for last in range(end - months + 3, end + 1, 3)),
     ]
     if months == 12:
         ways.append(((end - 6, 6), (end, 6)))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from asyncfin import checks
-from asyncfin.errors import printable, shorten
+from asyncfin import checks, suggest
+from asyncfin.errors import SelectionError, printable, shorten
 from asyncfin.html import Table, document
 from asyncfin.model.period import Period
 from asyncfin.optional import library
@@ -38,6 +38,8 @@ _PERIODS = 12
 _SECTIONS = 4
 # Half years and nine months are sums of quarters: they come after these.
 _DURATIONS = (12, 3, 6, 9)
+# What the last values of a series have besides the columns of the series.
+_VALUE_COLUMNS = ("period_label", "duration_months", "number", "text")
 _check_width = checks.whole_number(40).optional()
 
 
@@ -307,18 +309,32 @@ class Latest:
         for row in self:
             fields = {**row.fields, "scopes": row.grid.path_names(row.series)}
             for period, value in row.values.items():
-                value_fields = {
-                    "period_label": period.label,
-                    "duration_months": period.duration_months,
-                    "number": value.number,
-                    "text": value.text,
-                }
-                lines.append({**fields, **value_fields})
+                cells = period.label, period.duration_months, value.number, value.text
+                lines.append(fields | dict(zip(_VALUE_COLUMNS, cells, strict=True)))
         return lines
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a pandas DataFrame of `to_dicts` (extra ``pandas``)."""
-        frame: pandas.DataFrame = library("pandas", "pandas").DataFrame(self.to_dicts())
+    def to_pandas(self, *, columns: Iterable[str] | None = None) -> "pandas.DataFrame":
+        """Return a pandas DataFrame of `to_dicts` (extra ``pandas``).
+
+        Args:
+            columns: the names of the columns, in their order. None: all.
+
+        Raises:
+            SelectionError: a column is unknown.
+        """
+        from asyncfin.table.columns import column_names
+
+        all_names = [*Row.columns, "scopes", *_VALUE_COLUMNS]
+        names = column_names(columns) or all_names
+        for name in names:
+            if name not in all_names:
+                raise SelectionError(
+                    f"columns: no column {suggest.quoted(name, all_names)}; there are "
+                    f"{', '.join(all_names)}"
+                )
+        make_frame = library("pandas", "pandas").DataFrame
+        # With the names, since a frame without rows has them too.
+        frame: pandas.DataFrame = make_frame(self.to_dicts(), columns=names)
         return frame
 
     def show(

@@ -319,6 +319,8 @@ _ELSEWHERE = {
     "--entity": "asyncfin query ENTITY_ID",
     "--output": "> FILE, or --into FOLDER",
     "-o": "> FILE, or --into FOLDER",
+    "--latest": "asyncfin query --latest N, or --annual --last N",
+    "--ttm": "asyncfin query --ttm, or --trailing 12",
     "--token": "--token-file",
     "--start": "--from",
     "--end": "--to",

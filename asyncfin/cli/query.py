@@ -40,7 +40,6 @@ from asyncfin.words import (
     Unit,
     counted,
     either,
-    listed,
     named_entity,
     number_text,
 )
@@ -201,11 +200,14 @@ def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> 
         return
     width = max(_LEAST_WIDTH, screen().width)
     layout = latest.show(form.unit, width, limit=_ALL)
-    notes = list(layout.notes)
-    for panel in [result] if isinstance(result, Panel) else result:
-        timestamp = panel.dataset.created_timestamp
-        notes.append(f"publication {panel.dataset.dataset_id} of {timestamp:{_TIME}}")
-    _print_layout(layout, [*notes, *result.notes, counted(result.requests, "request")])
+    panels = [result] if isinstance(result, Panel) else result
+    notes = [*layout.notes, *map(_describe_publication, panels), *result.notes]
+    _print_layout(layout, [*notes, counted(result.requests, "request")])
+
+
+def _describe_publication(panel: "Panel") -> str:
+    timestamp = panel.dataset.created_timestamp
+    return f"publication {panel.dataset.dataset_id} of {timestamp:{_TIME}}"
 
 
 def _write_options(note: str) -> str:
@@ -267,13 +269,18 @@ def _print_twelve_months(
     if form.json or form.csv:
         print_arrow(table, as_json=form.json)
         return
-    names = listed([named_entity(panel.catalogue) for panel in panels])
-    print_line(f"{names}, {panels[0].value_version} values" if panels else "", "bold")
+    title = counted(len(panels), "company", "companies")
+    if len(panels) == 1:
+        title = named_entity(panels[0].catalogue)
+    if panels:
+        print_line(f"{title}, {panels[0].value_version} values", "bold")
     # The last row of a line is its latest end.
     latest = {(row["entity_id"], *row["series_ids"]): row for row in table.to_pylist()}
     _print_latest_months(list(latest.values()), form.unit)
-    for note in json.loads(table.schema.metadata[b"asyncfin"])["notes"]:
-        print_line(_write_options(note), "dim")
+    notes = list(map(_describe_publication, panels))
+    notes += json.loads(table.schema.metadata[b"asyncfin"])["notes"]
+    notes.append(counted(result.requests, "request"))
+    print_line("\n".join(map(_write_options, notes)), "dim")
 
 
 def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -> None:
@@ -311,6 +318,7 @@ def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -
         line.insert(4, number.rjust(width))
     heads = ["entity", "series", "scopes", "twelve months", "number", "how"]
     print_table(heads, cells)
+    print_line("")
     # Descriptions state the unit.
     texts = {row["description"].strip(): row["series_label"] for row in rows}
     for text, label in texts.items():

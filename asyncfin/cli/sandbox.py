@@ -39,6 +39,7 @@ _DIALECT = Group("What the service description leaves open", sort_key=1)
 # In files and pipes; the usual width of a terminal.
 _WIDTH = 80
 _YEARS = 5
+_PORT = 8765
 _METRICS = (
     "Revenue",
     "GrossProfit",
@@ -59,9 +60,7 @@ async def sandbox(
     demo: bool = False,
     host: Annotated[str, Parameter(show_default=True)] = "127.0.0.1",
     public_url: str | None = None,
-    port: Annotated[
-        int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))
-    ] = 8765,
+    port: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None,
     allowance: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     rate: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     dialect: Annotated[
@@ -88,15 +87,12 @@ async def sandbox(
             with --public-url.
         public_url: The URL under which others reach it, such as http://sandbox:8765.
             [default: this machine]
-        port: The port; 0 for a free one.
+        port: The port; 0 for a free one. [default: 8765; of a demo, a free one]
         allowance: Data requests per day. [default: no limit]
         rate: Data requests per second. [default: no limit]
     """
     if demo and datasets:
         raise UsageError("--demo shows the demo companies: leave dataset files out")
-    if demo:
-        await _show_demo()
-        return
     if host in ("0.0.0.0", "::", "") and public_url is None:  # noqa: S104
         raise UsageError(
             f"--host {host} listens at all addresses: give the URL under which others "
@@ -105,8 +101,10 @@ async def sandbox(
 
     from asyncfin.sandbox import BrokenDatasetError, Sandbox, SandboxError
 
+    if port is None:
+        port = 0 if demo else _PORT
+    make = partial(Sandbox, *datasets) if datasets else Sandbox.demo
     try:
-        make = partial(Sandbox, *datasets) if datasets else Sandbox.demo
         service = make(
             host=host,
             public_url=public_url,
@@ -115,10 +113,13 @@ async def sandbox(
             rate=rate,
             dialect=dialect,
         )
-        await _serve(service)
+        await (_show_demo(service) if demo else _serve(service))
     except (SandboxError, BrokenDatasetError) as error:
         # A place in the file is a JSON path, $ its top.
-        raise UsageError(re.sub(r": \$\.?:? ?", ": ", str(error))) from None
+        complaint = re.sub(r": \$\.?:? ?", ": ", str(error))
+        if "is not JSON" in complaint:
+            complaint += "; `asyncfin record ENTITY_ID > FILE.json.gz` writes one"
+        raise UsageError(complaint) from None
 
 
 async def _serve(service: Any) -> None:
@@ -148,19 +149,18 @@ async def _serve(service: Any) -> None:
         console.print("\nThe sandbox has ended.", style="dim")
 
 
-async def _show_demo() -> None:
+async def _show_demo(sandbox: Any) -> None:
     """Read real figures of companies, and print them, their cost, and what can be run
     next.
     """
     from asyncfin import Annual, Client, Select
     from asyncfin.cli.session import show_progress
-    from asyncfin.sandbox import Sandbox
 
     select = Select(metric_ids=_METRICS, basis="consolidated", cadence="annual")
     # Over HTTP and not from the files: the demo is to show what a user's own program
     # does.
     with show_progress("Reading from the sandbox") as progress:
-        async with Sandbox.demo() as service:
+        async with sandbox as service:
             address = service.base_url
             async with Client(address, service.token, observers=[progress]) as client:
                 catalogues = [

@@ -357,7 +357,8 @@ class Catalogue(Dataset, Tabular):
         selection = resolve(periods, self.periods)
         if selection is not None:
             return selection
-        has = f"periods: {named_entity(self)} has none of {periods}; it has"
+        labels = str(periods).removeprefix("exactly ")
+        has = f"periods: {named_entity(self)} has none of these: {labels}; it has"
         raise nothing_selected(has, self.periods, periods)
 
     def __str__(self) -> str:

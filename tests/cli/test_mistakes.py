@@ -87,8 +87,11 @@ MISTAKES = [
     ("usage extra", "more arguments than the command takes: 'extra'"),
     # What another command has, or another way.
     ("known-by E", "there is no known-by: did you mean asyncfin as-of FOLDER WHEN?"),
+    ("extract E --into night --latest 1", "did you mean asyncfin query --latest N, or --annual --last N?"),
+    ("extract E --into night --ttm", "did you mean asyncfin query --ttm, or --trailing 12?"),
     # Commands.
     ("querry E", 'Unknown command "querry". Did you mean "query"?'),
+    ("sandbox ids.txt --port 0", "one JSON object; `asyncfin record ENTITY_ID > FILE.json.gz` writes one"),
     ("sandbox --port x", "Invalid value for --port"),
     ("sandbox --host 0.0.0.0 --port 0", "--public-url http://NAME:PORT"),
 ]  # fmt: skip

@@ -270,7 +270,11 @@ def test_last_twelve_months_are_printed(command: Command) -> None:
     ]
     (quarter,) = (line for line in lines if "Sales in a quarter" in line)
     assert "has no value: " in quarter
-    assert "Sales: Goods sold. Unit: USD." in lines
+    position = lines.index("Sales: Goods sold. Unit: USD.")
+    assert "" in lines[position - 2 : position]
+    assert lines[0] == "2 companies, original values"
+    assert re.fullmatch("publication .* of 2025-02-01 06:00 UTC", lines[-3])
+    assert re.fullmatch(r"\d+ requests", lines[-1])
     assert re.search(r" · +\S+ has no value", quarter)
     rows = json.loads(command("query", ENTITY, "--metric", "Revenue", "--ttm", "--json").out)
     found = list(

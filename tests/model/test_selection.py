@@ -103,6 +103,12 @@ def test_empty_rule_shows_other_periods(
         catalogue(*labels).resolve(instead)
 
 
+def test_missing_periods_are_named() -> None:
+    """The sentence has the periods as they were written."""
+    with pytest.raises(SelectionError, match="has none of these: FY2040; it has 1 period"):
+        catalogue("FY2024").resolve(Exact("FY2040"))
+
+
 @pytest.mark.parametrize(
     ("selection", "text"),
     [

@@ -307,7 +307,10 @@ class Latest:
         """
         lines = []
         for row in self:
-            fields = {**row.fields, "scopes": row.grid.path_names(row.series)}
+            fields: dict[str, Any] = {
+                **row.fields,
+                "scopes": row.grid.path_names(row.series),
+            }
             for period, value in row.values.items():
                 cells = period.label, period.duration_months, value.number, value.text
                 lines.append(fields | dict(zip(_VALUE_COLUMNS, cells, strict=True)))

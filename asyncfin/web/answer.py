@@ -49,12 +49,13 @@ class Answer:
         """The panels in the order of the question, the versions of a company one after
         the other.
         """
-        return [
-            comparison[entity_id]
-            for entity_id in self.question.companies
-            for comparison in self.comparisons
-            if entity_id in comparison
-        ]
+        panels = []
+        for entity_id in self.question.companies:
+            for comparison in self.comparisons:
+                panel = comparison.panels.get(entity_id)
+                if panel is not None:
+                    panels.append(panel)
+        return panels
 
     @property
     def spent(self) -> int:
@@ -65,8 +66,9 @@ class Answer:
         """The name of a file without its suffix: the first company, and how many
         more.
         """
-        names = list(dict.fromkeys(panel.dataset.name for panel in self.panels))
-        stem = make_plain(names[0]) or "company"
+        panels = self.panels
+        names = {panel.dataset.name for panel in panels}
+        stem = make_plain(panels[0].dataset.name) or "company"
         if len(names) > 1:
             stem += f"-and-{len(names) - 1}-more"
         return stem
@@ -79,32 +81,32 @@ class Answer:
         groups = group_entries(entries, by_metric=by_metric)
         every_period = _list_periods(panels)
         periods = every_period[-MAX_COLUMNS:]
-        charts = make_charts(
-            groups, is_log=question.scale == "log", by_metric=by_metric
-        )
+        is_log = question.scale == "log"
+        charts = make_charts(groups, is_log=is_log, by_metric=by_metric)
         notes = [*self._note_companies(), *_note_panels(panels, periods)]
         for chart in charts[:MAX_CHARTS]:
             if chart.omitted_count:
                 lines = counted(chart.omitted_count, "more line")
                 notes.append(f"{chart.title}: {lines} not drawn.")
-        if titles := [chart.title for chart in charts[MAX_CHARTS:]]:
+        titles = [chart.title for chart in charts[MAX_CHARTS:]]
+        if titles:
             words = counted(len(titles), "more chart")
             notes.append(f"{words} not drawn: {listed(titles, 5)}.")
         if len(every_period) > MAX_COLUMNS:
             words = counted(len(every_period) - MAX_COLUMNS, "earlier period")
             notes.append(f"{words} not shown.")
         if len(entries) > MAX_ROWS:
-            count = len(entries) - MAX_ROWS
-            notes.append(f"{counted(count, 'more series', 'more series')} not shown.")
+            notes.append(f"{len(entries) - MAX_ROWS:,} more series not shown.")
+        publications = {}
+        for panel in panels:
+            publications[panel.dataset.entity_id] = panel.dataset.dataset_id
         return {
             "periods": periods,
             "has_durations": len({period.duration_months for period in periods}) > 1,
             "charts": charts[:MAX_CHARTS],
             "bodies": make_bodies(groups, periods, by_metric=by_metric),
             "notes": list(dict.fromkeys(notes)),
-            "publications": {
-                panel.dataset.entity_id: panel.dataset.dataset_id for panel in panels
-            },
+            "publications": publications,
             "file_stem": self.file_stem,
             "make_plain": make_plain,
             "spent": self.spent,
@@ -119,36 +121,38 @@ class Answer:
     def _note_companies(self) -> Iterator[str]:
         """Note the companies that do not have all of the question."""
         names = entity_names(self.catalogues)
+        failures = [comparison.failed for comparison in self.comparisons]
         for entity_id in self.question.companies:
-            errors = [
-                comparison.failed.get(entity_id) for comparison in self.comparisons
-            ]
-            for error in filter(None, [self.errors.get(entity_id), *errors]):
-                yield f"{names.get(entity_id, entity_id)}: {http_error(error).text}."
+            for errors in (self.errors, *failures):
+                if entity_id in errors:
+                    name = names.get(entity_id, entity_id)
+                    yield f"{name}: {http_error(errors[entity_id]).text}."
             if entity_id not in names and entity_id not in self.errors:
                 yield f"{entity_id} could not be read when these values were requested."
         labels: dict[str, str] = {}
-        series_of = {
-            catalogue.entity_id: self.question.find_series(catalogue)
-            for catalogue in self.catalogues
-        }
+        pairs = []
         for catalogue in self.catalogues:
-            for text, series in series_of[catalogue.entity_id].items():
+            series_by_text = self.question.find_series(catalogue)
+            pairs.append((names[catalogue.entity_id], series_by_text))
+            for text, series in series_by_text.items():
                 words = [*catalogue.scope_names(series.scopes)]
                 words.append(catalogue.by_group[series.reporting_group_id].name)
                 labels.setdefault(text, f"{series.label} ({', '.join(words)})")
-        for entity_id, series_by_text in series_of.items():
-            absent = [
-                labels.get(text, text)
-                for text in self.question.series
-                if text not in series_by_text
-            ]
+        for name, series_by_text in pairs:
+            absent = []
+            for text in self.question.series:
+                if text not in series_by_text:
+                    label = labels.get(text, text)
+                    absent.append(label)
             if absent:
-                yield f"{names[entity_id]} does not have {listed(absent)}."
+                yield f"{name} does not have {listed(absent)}."
 
 
 def _list_periods(panels: Sequence[Panel]) -> list[Period]:
-    return sorted({period for panel in panels for period in panel.periods_with_gaps})
+    periods: set[Period] = set()
+    for panel in panels:
+        periods.update(panel.periods_with_gaps)
+    return sorted(periods)
 
 
 def write_csv(panels: Sequence[Panel], unit: Unit | None) -> str:
@@ -175,12 +179,15 @@ def _note_panels(panels: Sequence[Panel], periods: Sequence[Period]) -> Iterator
     names = entity_names(panel.catalogue for panel in panels)
     for panel in panels:
         name = names[panel.dataset.entity_id]
-        yield from (f"{name}: {note}" for note in panel.notes)
+        for note in panel.notes:
+            yield f"{name}: {note}"
         if panel.anchor is not None:
             yield f"The window of {name} ends with {panel.anchor}."
         if periods and set(periods).isdisjoint(panel.catalogue.periods):
             yield f"{name} has none of these periods."
-        elif labels := [str(period) for period in periods if not panel.covers(period)]:
+            continue
+        labels = [period.label for period in periods if not panel.covers(period)]
+        if labels:
             yield f"{name}: {NOT_REQUESTED} was not requested: {listed(labels, 6)}."
 
 

@@ -22,16 +22,7 @@ from asyncfin.typing import SearchResult
 from asyncfin.web.answer import Answer
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.last_periods import read_last_periods
-from asyncfin.web.question import (
-    ORDERS,
-    RULES,
-    SCALES,
-    UNITS,
-    VERSIONS,
-    Question,
-    fields_of,
-    row_text,
-)
+from asyncfin.web.question import CHOICES, Question, fields_of, row_text
 from asyncfin.web.views import make_entry
 from asyncfin.words import counted
 
@@ -41,7 +32,6 @@ library("jinja2", "web")
 from jinja2 import Environment, PackageLoader  # noqa: E402
 from starlette.applications import Starlette  # noqa: E402
 from starlette.exceptions import HTTPException  # noqa: E402
-from starlette.middleware import Middleware  # noqa: E402
 from starlette.middleware.trustedhost import TrustedHostMiddleware  # noqa: E402
 from starlette.requests import Request  # noqa: E402
 from starlette.responses import HTMLResponse, Response  # noqa: E402
@@ -142,38 +132,29 @@ def explorer(
                 "hosts must be host names such as figures.example, without scheme and "
                 f"port, not {checks.short_repr(host)}"
             )
-    # Called at each request: a host makes its client when it starts, which is after
-    # this.
-    get_client = client if callable(client) else lambda: client
-    pages = _Pages(get_client, names)
+    pages = _Pages(client, names)
     company = "/company/{entity_id}"
+    static = StaticFiles(directory=Path(__file__).with_name("static"))
+    routes = [
+        Route("/", pages.start),
+        Route(company, pages.company),
+        Mount("/static", static),
+    ]
     posts = (pages.series, pages.cost, pages.answer, pages.view, pages.cell, pages.csv)
-    return Starlette(
-        routes=[
-            Route("/", pages.start),
-            Route(company, pages.company),
-            *(
-                Route(f"{company}/{post.__name__}", post, methods=["POST"])
-                for post in posts
-            ),
-            Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
-        ],
-        # In lower case, as browsers send them: older versions of Starlette compare them
-        # as they are written.
-        middleware=[
-            Middleware(
-                TrustedHostMiddleware,
-                allowed_hosts=[host.lower() for host in hosts],
-                www_redirect=False,
-            )
-        ],
-        exception_handlers={
-            AsyncfinError: pages.show_error,
-            TimeoutError: pages.show_error,
-            HTTPException: pages.show_error,
-            ClientGoneError: _end_visit,
-        },
+    for post in posts:
+        path = f"{company}/{post.__name__}"
+        routes.append(Route(path, post, methods=["POST"]))
+    errors = (AsyncfinError, TimeoutError, HTTPException)
+    handlers = dict.fromkeys(errors, pages.show_error)
+    app = Starlette(
+        routes=routes,
+        exception_handlers={**handlers, ClientGoneError: _end_visit},
     )
+    # In lower case, as browsers send them: older versions of Starlette compare them as
+    # they are written.
+    hosts = [host.lower() for host in hosts]
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
+    return app
 
 
 class _Pages:
@@ -183,8 +164,10 @@ class _Pages:
     confirmed.
     """
 
-    def __init__(self, get_client: Callable[[], Client], names: dict[str, str]) -> None:
-        self._get_client = get_client
+    def __init__(
+        self, client: Client | Callable[[], Client], names: dict[str, str]
+    ) -> None:
+        self._source = client
         self._names = names
         self._limiter = anyio.CapacityLimiter(_THREADS)
         self._templates = Environment(
@@ -195,14 +178,20 @@ class _Pages:
         )
         self._templates.filters["printable"] = printable
 
+    @property
+    def _client(self) -> Client:
+        # Called at each request: a host makes its client when it starts, which is after
+        # this app was made.
+        if isinstance(self._source, Client):
+            return self._source
+        return self._source()
+
     # --- pages
 
     async def start(self, request: Request) -> Response:
         """Show the companies on offer. Only a visit reads names from the cache."""
         if is_visit(request.headers):
-            nameless = [
-                entity_id for entity_id, name in self._names.items() if not name
-            ]
+            nameless = [name for name in self._names if not self._names[name]]
             await self._read_cached_catalogues(nameless[:MAX_NAMES_READ], _ANY_AGE)
         return await self._render(request, "start.html")
 
@@ -219,8 +208,9 @@ class _Pages:
         context: dict[str, Any] = {"question": question}
         if catalogues and catalogues[0].entity_id == question.companies[0]:
             context |= await self._list_series(question, catalogues[0])
-        entity_ids = {catalogue.entity_id for catalogue in catalogues}
-        missing = [name for name in question.companies if name not in entity_ids]
+        missing = list(question.companies)
+        for catalogue in catalogues:
+            missing.remove(catalogue.entity_id)
         answer = None
         if question.series and not missing:
             try:
@@ -247,9 +237,8 @@ class _Pages:
         catalogue.
         """
         question, _ = await self._receive(request)
-        catalogue = await unless_gone(
-            request, self._get_client().catalogue(question.companies[0]), _SECONDS
-        )
+        reading = self._client.catalogue(question.companies[0])
+        catalogue = await unless_gone(request, reading, _SECONDS)
         self._learn_names([catalogue])
         context = await self._list_series(question, catalogue)
         return await self._render(request, "series.html", **context)
@@ -288,35 +277,28 @@ class _Pages:
         No request without `spend`.
         """
         question, form = await self._receive(request)
-        company, version, series_id, label = (
-            form.get(f"cell_{name}", [""])[-1]
-            for name in ("company", "version", "series", "period")
-        )
+        names = ("company", "version", "series", "period")
+        texts = [form.get(f"cell_{name}", [""])[-1] for name in names]
+        company, version, series_id, label = texts
         period = Period.parse(label)
         answer = await self._read_shown(request, question, form)
-        panels = [
-            panel
-            for panel in answer.panels
-            if panel.dataset.entity_id == company and panel.value_version == version
-        ]
-        if not panels or series_id not in panels[0].series_ids:
+        for panel in answer.panels:
+            key = panel.dataset.entity_id, panel.value_version
+            if key == (company, version) and series_id in panel.series_ids:
+                break
+        else:
             raise HTTPException(409, "the page does not show that value any more")
-        panel = panels[0]
         (row,) = panel.where(lambda series: series.series_id == series_id).rows()
-        value = row.values.get(period)
+        # A window can be cut so that a value is outside of it.
+        why = panel.why(series_id, period)
         response = await self._render(
             request,
             "cell.html",
             entry=make_entry(panel, row, panel.dataset.name),
             period=period,
-            months=f"{counted(period.duration_months, 'month')} to "
-            f"{_name_month(period)}",
-            value=value,
-            number="" if value is None else f"{value.number}".removesuffix(".0"),
-            reported=_name_month(value.report_period) if value else "",
-            # A window can be cut so that a value is outside of it.
-            why=panel.why(series_id, period)
-            or f"not requested: the question does not include {period}",
+            months=counted(period.duration_months, "month"),
+            value=row.values.get(period),
+            why=why or f"not requested: the question does not include {period}",
         )
         response.headers["X-Requests-Spent"] = str(answer.spent)
         return response
@@ -357,37 +339,39 @@ class _Pages:
         self, question: Question, max_age: float | None
     ) -> tuple[list[Catalogue], dict[str, AsyncfinError]]:
         """Read the catalogues of all companies at once; some may fail."""
-        client = self._get_client()
+        client = self._client
+        results: dict[str, Catalogue] = {}
         errors: dict[str, AsyncfinError] = {}
 
-        async def read(entity_id: str) -> Catalogue | None:
+        async def read(entity_id: str) -> None:
             try:
-                return await client.catalogue(entity_id, max_age=max_age)
+                results[entity_id] = await client.catalogue(entity_id, max_age=max_age)
             except AsyncfinError as error:
                 errors[entity_id] = error
-                return None
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(read(name)) for name in question.companies]
-        catalogues = [catalogue for task in tasks if (catalogue := task.result())]
-        if not catalogues:
+            for entity_id in question.companies:
+                group.create_task(read(entity_id))
+        if not results:
             raise next(iter(errors.values()))
+        catalogues = [results[name] for name in question.companies if name in results]
         return self._learn_names(catalogues), errors
 
     async def _read_cached_catalogues(
         self, entity_ids: Iterable[str], max_age: float | None
     ) -> list[Catalogue]:
-        client = self._get_client()
-        catalogues = [
-            await client.cached_catalogue(entity_id, max_age=max_age)
-            for entity_id in entity_ids
-        ]
-        return self._learn_names(filter(None, catalogues))
+        client = self._client
+        catalogues = []
+        for entity_id in entity_ids:
+            catalogue = await client.cached_catalogue(entity_id, max_age=max_age)
+            if catalogue is not None:
+                catalogues.append(catalogue)
+        return self._learn_names(catalogues)
 
-    def _learn_names(self, catalogues: Iterable[Catalogue]) -> list[Catalogue]:
+    def _learn_names(self, catalogues: list[Catalogue]) -> list[Catalogue]:
         """Show companies by the names of their catalogues from now on."""
-        catalogues = list(catalogues)
-        self._names |= {catalogue.entity_id: catalogue.name for catalogue in catalogues}
+        for catalogue in catalogues:
+            self._names[catalogue.entity_id] = catalogue.name
         return catalogues
 
     async def _plan(
@@ -403,13 +387,18 @@ class _Pages:
             if len(catalogues) == 1:
                 catalogues[0].select(select)  # its error names close matches
             raise SelectionError("none of these companies has one of these series")
-        return [
-            await self._get_client().plan(
-                catalogue, select, periods, value_version=version, allow_missing=True
-            )
-            for catalogue in catalogues
-            for version in question.versions
-        ]
+        plans = []
+        for catalogue in catalogues:
+            for version in question.versions:
+                plan = await self._client.plan(
+                    catalogue,
+                    select,
+                    periods,
+                    value_version=version,
+                    allow_missing=True,
+                )
+                plans.append(plan)
+        return plans
 
     async def _read(self, question: Question) -> Answer:
         """Request what the page shows."""
@@ -431,16 +420,17 @@ class _Pages:
     ) -> Answer:
         """Read the values; by default of the publications of the catalogues."""
         select, periods = question.select(catalogues[0]), question.resolve(catalogues)
-        comparisons = [
-            await self._get_client().compare(
+        comparisons = []
+        for version in question.versions:
+            comparison = await self._client.compare(
                 sources or catalogues, select, periods, value_version=version
             )
-            for version in question.versions
-        ]
+            comparisons.append(comparison)
         requests = _sum_cost(plans)["requests"]
         answer = Answer(question, catalogues, comparisons, errors or {}, requests)
         if not answer.panels:
-            raise next(iter((*comparisons[0].failed.values(), *answer.errors.values())))
+            failures = [*comparisons[0].failed.values(), *answer.errors.values()]
+            raise failures[0]
         return answer
 
     async def _read_shown(
@@ -452,13 +442,14 @@ class _Pages:
             HTTPException: 409: they are not cached, and the form does not allow to
                 spend.
         """
-        catalogues = await self._read_cached_catalogues(question.companies, _ANY_AGE)
         publications = set(form.get("publication", ()))
-        catalogues = [
-            catalogue
-            for catalogue in catalogues
-            if f"{catalogue.entity_id} {catalogue.dataset_id}" in publications
-        ]
+        catalogues = []
+        companies = question.companies
+        cached_catalogues = await self._read_cached_catalogues(companies, _ANY_AGE)
+        for catalogue in cached_catalogues:
+            publication = f"{catalogue.entity_id} {catalogue.dataset_id}"
+            if publication in publications:
+                catalogues.append(catalogue)
         if catalogues and len(catalogues) == len(publications):
             plans = await self._plan(question, catalogues)
             if not _sum_cost(plans)["requests"]:
@@ -473,40 +464,42 @@ class _Pages:
         """List the selected series, and those that match the search."""
         last_periods = {}
         if question.search:
-            last_periods = await read_last_periods(self._get_client(), catalogue)
+            last_periods = await read_last_periods(self._client, catalogue)
 
         def search() -> SearchResult:
             return catalogue.search(question.search, last_periods=last_periods)
 
         result = await self._run_in_thread(search)
         series_by_text = question.find_series(catalogue)
-        selected_ids = {series.series_id for series in series_by_text.values()}
-        matches = [
-            match
-            for match in result.matches
-            if match.series.series_id not in selected_ids
-        ]
+        chosen_series = {}
+        for series in series_by_text.values():
+            chosen_series[row_text(catalogue, series)] = series
+        ids = {series.series_id for series in chosen_series.values()}
         # Without a search by group and path.
         tree: dict[str, dict[str, list[Any]]] = {}
-        for match in matches[:MAX_SERIES_SHOWN]:
+        count = 0
+        for match in result.matches:
             series = match.series
-            group = "" if question.search else series.reporting_group_id
-            path = " / ".join(catalogue.scope_names(series.scopes))
-            paths = tree.setdefault(group, {})
-            rows = paths.setdefault("" if question.search else path, [])
+            if series.series_id in ids:
+                continue
+            count += 1
+            if count > MAX_SERIES_SHOWN:
+                continue
+            group = path = ""
+            if not question.search:
+                group = series.reporting_group_id
+                path = " / ".join(catalogue.scope_names(series.scopes))
+            rows = tree.setdefault(group, {}).setdefault(path, [])
             rows.append((row_text(catalogue, series), match))
         return {
             "question": question,
             "catalogue": catalogue,
-            "selected": {
-                row_text(catalogue, series): series
-                for series in series_by_text.values()
-            },
+            "selected": chosen_series,
             "unknown": [text for text in question.series if text not in series_by_text],
             "tree": tree,
             "found": len(result),
             "close": result.close,
-            "hidden": max(0, len(matches) - MAX_SERIES_SHOWN),
+            "hidden": max(0, count - MAX_SERIES_SHOWN),
         }
 
     # --- responses
@@ -520,12 +513,12 @@ class _Pages:
             answer = HttpError(error.status_code, str(error.detail), headers)
         else:
             answer = http_error(error)
-        is_fragment = request.headers.get("hx-request") == "true"
+        template = "error_page.html"
+        if request.headers.get("hx-request") == "true":
+            template = "error.html"
+        advice = _ADVICE.get(answer.status, "")
         response = await self._render(
-            request,
-            "error.html" if is_fragment else "error_page.html",
-            text=answer.text,
-            advice=_ADVICE.get(answer.status, ""),
+            request, template, text=answer.text, advice=advice
         )
         response.status_code = answer.status
         response.headers.update(answer.headers)
@@ -553,11 +546,7 @@ class _Pages:
             return self._templates.get_template(template).render(
                 root=root,
                 names=self._names,
-                rules=RULES,
-                versions=VERSIONS,
-                scales=SCALES,
-                units=UNITS,
-                orders=ORDERS,
+                choices=CHOICES,
                 **values,
             )
 
@@ -570,13 +559,8 @@ async def _end_visit(request: Request, error: Exception) -> Response:
 
 
 def _sum_cost(plans: Sequence[Plan]) -> dict[str, int]:
-    return {
-        "series": sum(len(plan.series) for plan in plans),
-        "requests": sum(plan.requests for plan in plans),
-    }
-
-
-def _name_month(period: Period | None) -> str:
-    if period is None:
-        return "not stated"
-    return f"fiscal month {period.end_month} of {period.year}"
+    cost = {"series": 0, "requests": 0}
+    for plan in plans:
+        cost["series"] += len(plan.series)
+        cost["requests"] += plan.requests
+    return cost

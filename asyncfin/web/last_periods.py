@@ -24,8 +24,8 @@ async def read_last_periods(client: Client, catalogue: Catalogue) -> dict[str, P
 
 
 def _last_periods(panel: Panel) -> dict[str, Period]:
-    return {
-        series.series_id: period
-        for series in panel
-        for period, _ in series.observations()  # oldest first: the last one stays
-    }
+    last_periods = {}
+    for series in panel:
+        for period, _ in series.observations():  # oldest first: the last one stays
+            last_periods[series.series_id] = period
+    return last_periods

@@ -18,7 +18,7 @@ from asyncfin import (
 from asyncfin.errors import SelectionError
 from asyncfin.typing import RULES as PERIOD_RULES, PeriodSelection, Unit, ValueVersion
 
-RULES = {
+_RULES = {
     **{name: f"the last {rule.kind}s" for name, rule in PERIOD_RULES.items()},
     "trailing": "the last months, all durations",
     "range": "fiscal years from ... to ...",
@@ -29,24 +29,22 @@ VERSIONS = {
     "latest_restated": "as last restated",
     "both": "both, side by side",
 }
-SCALES = {"linear": "linear", "log": "logarithmic"}
-UNITS = {
-    "": "as published",
-    "thousands": "thousands",
-    "millions": "millions",
-    "billions": "billions",
-}
-ORDERS = {
-    "": "as usual",
-    "metric": "one for each metric",
-    "company": "one for each company",
-}
-_CHOICES = {
-    "rule": RULES,
+# The fields that have words to choose from, with their texts.
+CHOICES = {
+    "rule": _RULES,
     "value_version": VERSIONS,
-    "scale": SCALES,
-    "unit": UNITS,
-    "order": ORDERS,
+    "scale": {"linear": "linear", "log": "logarithmic"},
+    "unit": {
+        "": "as published",
+        "thousands": "thousands",
+        "millions": "millions",
+        "billions": "billions",
+    },
+    "order": {
+        "": "as usual",
+        "metric": "one for each metric",
+        "company": "one for each company",
+    },
 }
 MAX_COMPANIES = 20
 MAX_SERIES = 200
@@ -62,13 +60,11 @@ class Question:
     Attributes:
         companies: their ids, the page's company first.
         series: the series, each as the text that `row_text` returns, or as a series id.
-        rule: one of `RULES`.
+        rule: one of `CHOICES`, as are `value_version`, `scale`, `unit` and `order`.
         last: the number of years, quarters or months.
         start, end: the fiscal years of a range, as typed.
-        value_version: one of `VERSIONS`.
         search: the words of the search box.
-        scale, unit, order: how the page shows the values: of `SCALES`, `UNITS` and
-            `ORDERS`.
+        scale, unit, order: how the page shows the values.
     """
 
     companies: tuple[str, ...]
@@ -91,18 +87,15 @@ class Question:
             SelectionError: a field has a value that it cannot have, or there is too
                 much of something.
         """
-
-        texts = {
-            name: form[name][-1].strip()
-            for name in ("last", "start", "end", "search", *_CHOICES)
-            if name in form
-        }
-        for name, choices in _CHOICES.items():
-            text = texts.get(name)
-            if text is not None and text not in choices:
+        texts = {}
+        for name in ("last", "start", "end", "search", *CHOICES):
+            if name in form:
+                texts[name] = form[name][-1].strip()
+        for name, choices in CHOICES.items():
+            if name in texts and texts[name] not in choices:
                 words = ", ".join(filter(None, choices))
                 raise SelectionError(
-                    f"{name} must be one of {words}, not {text[:80]!r}"
+                    f"{name} must be one of {words}, not {texts[name][:80]!r}"
                 )
         companies = tuple(dict.fromkeys([entity_id, *form.get("with", ())]))
         if len(companies) > MAX_COMPANIES:
@@ -112,7 +105,8 @@ class Question:
         if len(texts.get("search", "")) > MAX_SEARCH:
             raise SelectionError(f"a search must have at most {MAX_SEARCH} characters")
         series = tuple(dict.fromkeys(form.get("series", ())))
-        if (count := len(series) * len(companies)) > MAX_SERIES:
+        count = len(series) * len(companies)
+        if count > MAX_SERIES:
             raise SelectionError(
                 f"a question must have at most {MAX_SERIES} series, counted for each "
                 f"company, not {count:,}"
@@ -156,7 +150,7 @@ class Question:
         for text in self.series:
             if text in catalogue:
                 text = row_text(catalogue, catalogue[text])
-            row = [unquote(part) for part in text.split("/")]
+            row = _split(text)
             if len(row) not in (3, 4):
                 raise SelectionError(
                     f"series must be metric/group/path, not {text[:80]!r}"
@@ -166,8 +160,12 @@ class Question:
 
     def find_series(self, catalogue: Catalogue) -> dict[str, CatalogueSeries]:
         """The selected series that a catalogue has, by their texts in the question."""
-        pairs = ((text, find_series(catalogue, text)) for text in self.series)
-        return {text: series for text, series in pairs if series is not None}
+        series_by_text = {}
+        for text in self.series:
+            series = find_series(catalogue, text)
+            if series is not None:
+                series_by_text[text] = series
+        return series_by_text
 
     @property
     def periods(self) -> PeriodSelection:
@@ -257,20 +255,28 @@ def find_series(catalogue: Catalogue, text: str) -> CatalogueSeries | None:
     """The series that such a text, or a series id, means in a catalogue."""
     if text in catalogue:
         return catalogue[text]
-    parts = [unquote(part) for part in text.split("/")]
-    namesakes = _list_same(catalogue, parts) if len(parts) in (3, 4) else []
-    if len(namesakes) > 1:
-        namesakes = [series for series in namesakes if series.series_id in parts[3:]]
-    return namesakes[0] if namesakes else None
+    parts = _split(text)
+    if len(parts) not in (3, 4):
+        return None
+    namesakes = _list_same(catalogue, parts)
+    for series in namesakes:
+        if len(namesakes) == 1 or series.series_id in parts[3:]:
+            return series
+    return None
+
+
+def _split(text: str) -> list[str]:
+    return [unquote(part) for part in text.split("/")]
 
 
 def _list_same(catalogue: Catalogue, parts: Sequence[str]) -> list[CatalogueSeries]:
     metric_id, group_id, path, *_ = parts
-    return [
-        series
-        for series in catalogue.by_metric.get(metric_id, ())
-        if series.reporting_group_id == group_id and format_path(series.scopes) == path
-    ]
+    namesakes = []
+    for series in catalogue.by_metric.get(metric_id, ()):
+        key = series.reporting_group_id, format_path(series.scopes)
+        if key == (group_id, path):
+            namesakes.append(series)
+    return namesakes
 
 
 def _read_whole(name: str, text: str) -> int:
@@ -292,13 +298,14 @@ def fields_of(text: str) -> dict[str, list[str]]:
         SelectionError: there are too many, or one is too long.
     """
     # Counted before they are parsed, which takes its time.
-    if (count := text.count("&") + 1) > MAX_FIELDS:
+    count = text.count("&") + 1
+    if count > MAX_FIELDS:
         raise SelectionError(
             f"a form must have at most {MAX_FIELDS:,} fields, not {count:,}"
         )
     form = parse_qs(text, keep_blank_values=True)
     for name, values in form.items():
-        if len(name) > MAX_FIELD or any(len(value) > MAX_FIELD for value in values):
+        if max(map(len, [name, *values])) > MAX_FIELD:
             raise SelectionError(
                 f"{name[:80]} must have at most {MAX_FIELD:,} characters"
             )

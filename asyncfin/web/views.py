@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from attrs import field, frozen
@@ -66,11 +67,13 @@ Group: TypeAlias = Sequence[Entry]
 def list_entries(panels: Sequence[Panel], unit: Unit | None) -> list[Entry]:
     """Make an entry of each row of the panels."""
     companies = entity_names(panel.catalogue for panel in panels)
-    return [
-        make_entry(panel, row, companies[panel.dataset.entity_id])
-        for panel in panels
-        for row in panel.rows(unit=unit)
-    ]
+    entries = []
+    for panel in panels:
+        company = companies[panel.dataset.entity_id]
+        for row in panel.rows(unit=unit):
+            entry = make_entry(panel, row, company)
+            entries.append(entry)
+    return entries
 
 
 def make_entry(panel: Panel, row: Row, company: str) -> Entry:
@@ -84,7 +87,9 @@ def make_entry(panel: Panel, row: Row, company: str) -> Entry:
         VERSIONS[panel.value_version],
         series.series_id,
     )
-    description = "" if series.description == series.label else series.description
+    description = series.description
+    if description == series.label:
+        description = ""
     return Entry(panel, row, tuple(map(printable, names)), printable(description))
 
 
@@ -103,18 +108,20 @@ def group_entries(entries: Iterable[Entry], *, by_metric: bool) -> list[Group]:
         families.setdefault(family, []).append(entry)
     groups: list[Group] = []
     for members in families.values():
-        scales = {
-            entry: (entry.row.unit, entry.row.percent)
-            for entry in members
-            if entry.row.values
-        }
-        first = next(iter(scales.values()), None)
+        rows = [entry.row for entry in members]
+        first = next(filter(attrgetter("values"), rows), rows[0])
         members_by_scale: dict[object, list[Entry]] = {}
         for entry in members:
-            scale = scales.get(entry, first)
+            row = entry.row if entry.row.values else first
+            scale = row.unit, row.percent
             members_by_scale.setdefault(scale, []).append(entry)
         groups += members_by_scale.values()
     return groups
+
+
+def list_names(entries: Iterable[Entry], position: int) -> list[str]:
+    """The different names of entries at a position, in the order of the entries."""
+    return list(dict.fromkeys(entry.names[position] for entry in entries))
 
 
 def find_differing(entries: Sequence[Entry]) -> list[int]:
@@ -122,11 +129,12 @@ def find_differing(entries: Sequence[Entry]) -> list[int]:
 
     The series id is one of them only if the others do not suffice.
     """
-    columns = list(zip(*(entry.names for entry in entries), strict=True))
-    *positions, last = range(len(columns))
-    differing = [index for index in positions if len(set(columns[index])) > 1]
+    last = len(entries[0].names) - 1
+    differing = [index for index in range(last) if len(list_names(entries, index)) > 1]
     texts = {tuple(entry.names[index] for index in differing) for entry in entries}
-    return differing if len(texts) == len(entries) else [*differing, last]
+    if len(texts) < len(entries):
+        differing.append(last)
+    return differing
 
 
 def _join_names(entry: Entry, positions: Iterable[int]) -> str:
@@ -138,11 +146,13 @@ def _join_names(entry: Entry, positions: Iterable[int]) -> str:
 
 @frozen(eq=False)
 class Line:
-    """The values of one duration of an entry."""
+    """The values of one duration of an entry; 0 months and no periods if it has no
+    value.
+    """
 
     entry: Entry
-    months: int
-    periods: Sequence[Period]
+    months: int = 0
+    periods: Sequence[Period] = ()
 
 
 @frozen
@@ -175,108 +185,122 @@ def make_charts(
     groups: Sequence[Group], *, is_log: bool, by_metric: bool
 ) -> list[Chart]:
     """Make the charts of the groups that have a value."""
-    lines_of_groups = [list_lines(group) for group in groups]
     companies: dict[str, str] = {}
+    lines_of_groups = []
     keys_of_groups = []
-    for group, lines in zip(groups, lines_of_groups, strict=True):
-        companies |= {entry.row.entity_id: entry.company for entry in group}
-        keys = [(line.entry.row, line.months) for line in lines]
-        keys += [(entry.row, 0) for entry in find_empty(group, lines)]
-        keys_of_groups.append(keys)
+    for group in groups:
+        for entry in group:
+            companies[entry.row.entity_id] = entry.company
+        lines = list_lines(group)
+        lines_of_groups.append(lines)
+        keys_of_groups.append([(line.entry.row, line.months) for line in lines])
     colours = Row.colours(keys_of_groups, companies)
     charts = []
-    for group, lines in zip(groups, lines_of_groups, strict=True):
-        if lines:
-            absent = dict(companies) if by_metric else {}
-            for entry in group:
-                absent.pop(entry.row.entity_id, None)
-            names = list(absent.values())
-            charts.append(_make_chart(group, lines, colours, names, is_log))
+    for lines in lines_of_groups:
+        absent: dict[str, str] = {}
+        if by_metric:
+            absent |= companies
+            for line in lines:
+                absent.pop(line.entry.row.entity_id, None)
+        if lines[0].periods:
+            chart = _make_chart(lines, colours, absent.values(), is_log)
+            charts.append(chart)
     return charts
 
 
 def list_lines(group: Group) -> list[Line]:
-    """The lines of a group with a value, the longest duration of an entry first."""
+    """The lines of a group, the longest duration of an entry first; the entries without
+    a value come last.
+    """
     lines = []
+    empty = []
     for entry in group:
         periods_by_months: dict[int, list[Period]] = {}
         for period in entry.panel.periods_with_gaps:
             periods_by_months.setdefault(period.duration_months, []).append(period)
+        if entry.row.values.keys().isdisjoint(entry.panel.periods_with_gaps):
+            empty.append(Line(entry))
         for months, periods in sorted(periods_by_months.items(), reverse=True):
             if not entry.row.values.keys().isdisjoint(periods):
                 lines.append(Line(entry, months, periods))
-    return lines
-
-
-def find_empty(group: Group, lines: Sequence[Line]) -> list[Entry]:
-    """The entries of a group without a line."""
-    entries_with_lines = {line.entry for line in lines}
-    return [entry for entry in group if entry not in entries_with_lines]
+    return lines + empty
 
 
 def _make_chart(
-    group: Group,
-    lines: Sequence[Line],
+    all_lines: Sequence[Line],
     colours: Mapping[tuple[Row, int], int],
-    absent: Sequence[str],
+    absent: Iterable[str],
     is_log: bool,
 ) -> Chart:
+    lines = [line for line in all_lines if line.periods]
+    empty = [line.entry for line in all_lines if not line.periods]
     omitted_count = max(0, len(lines) - MAX_LINES)
-    empty = find_empty(group, lines)
     lines = lines[:MAX_LINES]
     entries = list(dict.fromkeys(line.entry for line in lines))
-    # The x axis has the fiscal ends, each with the label of its longest period.
-    labels: dict[int, str] = {}
-    periods = {period for line in lines for period in line.periods}
-    for period in sorted(periods, key=lambda period: period.duration_months):
-        labels[period.fiscal_end] = period.label
-    ends = sorted(labels)
     # Entries are named by what distinguishes them, or by their label.
     differing = find_differing([*entries, *empty])
-    names = {
-        entry: _join_names(entry, differing) or entry.label
-        for entry in (*entries, *empty)
-    }
-    has_durations = len({line.months for line in lines}) > 1
-    drawn_lines = []
-    for line in lines:
-        label = names[line.entry]
-        if has_durations:
-            months = counted(line.months, "month")
-            label = months if len(entries) == 1 else f"{label} / {months}"
-        words = {
-            "label": label + line.entry.row.scale.suffix,
-            "colour": colours[line.entry.row, line.months],
-        }
-        drawn_lines.append(_draw_line(line, ends, is_log) | words)
-    first = entries[0].row
-    drawing = {
-        "ends": ends,
-        "labels": [labels[end] for end in ends],
-        "lines": drawn_lines,
-        "percent": first.percent,
-        "log": is_log,
-        "divided": first.unit is not None,
-    }
-    scale = [f"in {first.unit}"] if first.unit else []
-    if is_log:
-        scale.append("logarithmic scale")
-    companies = list(dict.fromkeys(entry.company for entry in entries))
+    names = {}
+    for entry in (*entries, *empty):
+        names[entry] = _join_names(entry, differing) or entry.label
     publications = _describe_publications(entries)
     footnote = f"fiscal periods; {publications}"
     if len({entry.row.entity_id for entry in entries}) > 1:
         footnote += "; the same fiscal period can be different months"
+    scale = []
+    if entries[0].row.unit:
+        scale.append(f"in {entries[0].row.unit}")
+    if is_log:
+        scale.append("logarithmic scale")
     title, subtitle = _make_titles(entries)
+    companies = listed(list_names(entries, 0), 5)
     return Chart(
         title,
         subtitle,
         ", ".join(scale),
-        drawing,
+        _draw(lines, names, colours, is_log),
         footnote,
-        f"Source: dataset of {listed(companies, 5)}, {publications}; asyncfin",
+        f"Source: dataset of {companies}, {publications}; asyncfin",
         omitted_count,
-        [*(names[entry] for entry in empty), *absent],
+        [*map(names.__getitem__, empty), *absent],
     )
+
+
+def _draw(
+    lines: Sequence[Line],
+    names: Mapping[Entry, str],
+    colours: Mapping[tuple[Row, int], int],
+    is_log: bool,
+) -> dict[str, object]:
+    """Make what the script draws: see `Chart.drawing`."""
+    # The x axis has the fiscal ends, each with the label of its longest period.
+    periods: set[Period] = set()
+    for line in lines:
+        periods.update(line.periods)
+    labels = {period.fiscal_end: period.label for period in sorted(periods)}
+    ends = list(labels)
+    has_durations = len({line.months for line in lines}) > 1
+    is_single = len({line.entry for line in lines}) == 1
+    drawn_lines = []
+    for line in lines:
+        row = line.entry.row
+        label = names[line.entry]
+        if has_durations:
+            months = counted(line.months, "month")
+            label = months if is_single else f"{label} / {months}"
+        drawn_line = {
+            "label": label + row.scale.suffix,
+            "colour": colours[row, line.months],
+        }
+        drawn_lines.append(drawn_line | _draw_line(line, ends, is_log))
+    row = lines[0].entry.row
+    return {
+        "ends": ends,
+        "labels": list(labels.values()),
+        "lines": drawn_lines,
+        "percent": row.percent,
+        "log": is_log,
+        "divided": row.unit is not None,
+    }
 
 
 def _draw_line(line: Line, ends: Sequence[int], is_log: bool) -> dict[str, object]:
@@ -308,10 +332,9 @@ def _draw_line(line: Line, ends: Sequence[int], is_log: bool) -> dict[str, objec
 
 def _make_titles(entries: Sequence[Entry]) -> tuple[str, str]:
     """The title of a chart, and the line under it: what its lines share."""
-    columns = zip(*(entry.names for entry in entries), strict=True)
-    companies, labels, scopes, _, versions, _ = map(list, map(dict.fromkeys, columns))
+    companies, labels, scopes = (list_names(entries, index) for index in (0, 1, 2))
     title = labels[0]
-    shared_columns = [scopes, versions]
+    shared_columns = [scopes, list_names(entries, 4)]
     if len(labels) == 1:
         shared_columns.insert(0, companies)
     elif len({entry.row.series.metric_id for entry in entries}) > 1:
@@ -328,12 +351,11 @@ def _make_titles(entries: Sequence[Entry]) -> tuple[str, str]:
 
 def _describe_publications(entries: Sequence[Entry]) -> str:
     """The date of the publication; of two or more dates each with its company."""
-    dates = {
-        entry.company: f"{entry.panel.dataset.created_timestamp:%Y-%m-%d}"
-        for entry in entries
-    }
+    dates: dict[str, str] = {}
+    for entry in entries:
+        dates[entry.company] = f"{entry.panel.dataset.created_timestamp:%Y-%m-%d}"
     if len(set(dates.values())) == 1:
-        return f"publication of {next(iter(dates.values()))}"
+        return f"publication of {dates[entries[0].company]}"
     texts = [f"{company} {date}" for company, date in dates.items()]
     return f"publications: {', '.join(texts)}"
 
@@ -373,26 +395,29 @@ def make_bodies(
     for entries in members_by_heading.values():
         positions = [first]
         positions += [index for index in find_differing(entries) if index > first]
-        descriptions = {entry.description for entry in entries}
-        shared_text = entries[0].description if by_metric else ""
-        is_shared = descriptions == {shared_text}
+        shared_text = ""
+        if by_metric and len({entry.description for entry in entries}) == 1:
+            shared_text = entries[0].description
         rows = []
         for entry in entries[:room]:
             name = _join_names(entry, positions) + entry.row.scale.suffix
-            description = "" if is_shared else entry.description
+            description = entry.description
+            if description == shared_text:
+                description = ""
             cells = [make_cell(entry, period) for period in periods]
             rows.append((entry, name, description, cells))
         room -= len(rows)
         if rows:
-            description = shared_text if is_shared else ""
-            bodies.append(Body(entries[0].names[heading], description, rows))
+            bodies.append(Body(entries[0].names[heading], shared_text, rows))
     return bodies
 
 
 def make_cell(entry: Entry, period: Period) -> Cell:
     """Make the cell of an entry at a period."""
     value = entry.row.values.get(period)
-    text = printable(entry.row.cell(period))
-    if value is not None:
-        return Cell(text, "negative" if value.number < 0 else "")
-    return Cell(text, "gap" if entry.panel.covers(period) else "unasked")
+    kind = ""
+    if value is None:
+        kind = "gap" if entry.panel.covers(period) else "unasked"
+    elif value.number < 0:
+        kind = "negative"
+    return Cell(printable(entry.row.cell(period)), kind)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +40,7 @@ from asyncfin.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from asyncfin import ExtractCost, ExtractProgress, ExtractReport
     from asyncfin.extraction.last import Stop
@@ -309,50 +311,25 @@ def report_document(report: "ExtractReport") -> dict[str, Any]:
 
 @contextmanager
 def _show_progress(names: Names, *, quiet: bool) -> "Iterator[OnProgress | None]":
-    """Yield the callback that shows progress on standard error, if not quiet: a bar on
-    a terminal, otherwise a line every ten seconds.
+    """Yield the callback that shows progress on standard error, if not quiet: a line
+    that changes on a terminal, otherwise a line every ten seconds.
     """
-    from rich.console import Group
-    from rich.live import Live
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
     console = progress_console()
     if quiet:
         yield None
-        return
-    if not console.is_terminal:
+    elif console.is_terminal:
+        with console.status("Extracting") as status:
+            yield partial(_update_status, status, names)
+    else:
         # rich would wrap at 80 columns in a log file.
         console.width = 100_000
         yield _Lines(console, names)
-        return
-    footer = Text(style="dim", no_wrap=True, overflow="ellipsis")
-    bar = Progress(
-        TextColumn("entities"),
-        MofNCompleteColumn(),
-        BarColumn(bar_width=None),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        expand=True,
-    )
-    # The number of entities comes with the first report; until then the bar only
-    # pulses.
-    task = bar.add_task("", total=None)
 
-    def show(progress: "ExtractProgress") -> None:
-        if failure := _describe_failure(progress, names):
-            console.print(failure)
-        bar.update(task, completed=_count_ended(progress), total=progress.entities)
-        footer.plain = _describe_cost(progress).replace(", waiting:", "\nwaiting:")
 
-    with Live(Group(bar, footer), console=console, transient=True):
-        yield show
+def _update_status(status: "Status", names: Names, progress: "ExtractProgress") -> None:
+    if failure := _describe_failure(progress, names):
+        status.console.print(failure)
+    status.update(_describe_cost(progress).replace(", waiting:", "\nwaiting:"))
 
 
 class _Lines:
@@ -362,21 +339,20 @@ class _Lines:
 
     def __init__(self, console: "Console", names: Names) -> None:
         self._console, self._names = console, names
-        self._next: float | None = None
+        self._next = 0.0
 
     def __call__(self, progress: "ExtractProgress") -> None:
-        entities = counted(progress.entities, "entity", "entities")
-        if self._next is None:
-            self._next = progress.seconds + _LINE_SECONDS
-            self._print(f"begins: {entities}, {progress.files:,} with a file")
+        line = _describe_cost(progress)
+        if not self._next:
+            entities = counted(progress.entities, "entity", "entities")
+            line = f"begins: {entities}, {progress.files:,} with a file"
         if failure := _describe_failure(progress, self._names):
             self._print(failure)
         # Ten seconds after this one and not on a grid: after a pause there would be
         # several at once.
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
-            end_count = _count_ended(progress)
-            self._print(f"{end_count:,} of {entities}, {_describe_cost(progress)}")
+            self._print(line)
 
     def _print(self, line: str) -> None:
         self._console.print(f"{utc_now():%Y-%m-%dT%H:%M:%SZ} {line}")
@@ -390,13 +366,14 @@ def _describe_failure(progress: "ExtractProgress", names: Names) -> str:
     return f"{name} failed: {failure.error}: {failure.message}"
 
 
-def _count_ended(progress: "ExtractProgress") -> int:
-    return progress.done + progress.unchanged + progress.failed
-
-
 def _describe_cost(progress: "ExtractProgress") -> str:
-    pace = progress.requests / progress.seconds if progress.seconds else 0.0
-    facts = [counted(progress.requests, "request"), f"{pace:,.1f} a second"]
+    end_count = progress.done + progress.unchanged + progress.failed
+    pace = progress.requests / (progress.seconds or 1.0)
+    facts = [
+        f"{end_count:,} of {counted(progress.entities, 'entity', 'entities')}",
+        counted(progress.requests, "request"),
+        f"{pace:,.1f} a second",
+    ]
     if progress.unchanged:
         facts.append(f"{progress.unchanged:,} unchanged")
     if progress.failed:

@@ -4,7 +4,7 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from operator import methodcaller
+from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -86,8 +86,11 @@ async def catalogue(
         entities = names.require_ids(entity_ids)
     except UsageError as error:
         # Without quotes, further words of a search are taken for entities.
-        hint = f'; words are one argument: --search "{search} ..."' if search else ""
-        raise UsageError(f"{error}{hint}") from None
+        if search:
+            raise UsageError(
+                f'{error}; words are one argument: --search "{search} ..."'
+            ) from None
+        raise
     if publication and len(entities) > 1:
         raise UsageError("--publication is for one entity")
     if search is not None and (publication or selection != Selection()):
@@ -116,11 +119,9 @@ async def catalogue(
                 periods = await read_last_periods(client, item)
                 results.append(item.search(search, last_periods=periods))
     try:
-        if not catalogues:
-            pass
-        elif search is not None:
+        if catalogues and search is not None:
             _print_matches(SearchResult.group(results), catalogues, search, form)
-        else:
+        elif catalogues:
             _print_series(catalogues, select, form, has_more=len(entities) > 1)
     except SelectionError:
         check_failed(answers.errors, answers.cause, len(entities), names)
@@ -129,7 +130,7 @@ async def catalogue(
 
 
 def _print_publication(fields: Mapping[str, Any], form: Form) -> None:
-    rows = [(name, str(value)) for name, value in fields.items()]
+    rows = list(zip(fields, map(str, fields.values()), strict=True))
     if form.json:
         print_json(fields)
     elif form.csv:
@@ -142,7 +143,7 @@ def _part(catalogue: "Catalogue", series: Iterable["CatalogueSeries"]) -> "Catal
     """Return a catalogue with only these of its series, and the groups that have
     some.
     """
-    series_ids = {item.series_id for item in series}
+    series_ids = set(map(attrgetter("series_id"), series))
     groups = []
     for group in catalogue.groups:
         part = tuple(item for item in group.series if item.series_id in series_ids)
@@ -162,24 +163,26 @@ def _print_series(
     Raises:
         SelectionError: none of them has any.
     """
-    parts = [
-        _part(item, item.select(select, allow_missing=has_more)) for item in catalogues
-    ]
+    parts, documents, rows = [], [], list[dict[str, Any]]()
+    for item in catalogues:
+        part = _part(item, item.select(select, allow_missing=has_more))
+        parts.append(part)
+        documents.append(asdict(part, recurse=False))
+        rows += part.rows()
     if not any(map(len, parts)) and (full := list(filter(len, catalogues))):
         missing = full[0].missing(select)
         raise SelectionError(full[0].explain(missing), missing=missing)
     if form.json:
-        documents = [asdict(part, recurse=False) for part in parts]
         print_json(documents if has_more else documents[0])
     elif form.csv:
         # One row a series: a spreadsheet filters by the columns that the options are
         # named after.
-        print_rows([row for part in parts for row in part.rows()], as_json=False)
+        print_rows(rows, as_json=False)
     else:
-        for index, part in enumerate(parts):
-            if index > 0:
+        for item, part in zip(catalogues, parts, strict=True):
+            if part is not parts[0]:
                 print_line("")
-            _print_catalogue(part, len(catalogues[index]))
+            _print_catalogue(part, len(item))
 
 
 def _print_catalogue(part: "Catalogue", total: int) -> None:
@@ -188,10 +191,8 @@ def _print_catalogue(part: "Catalogue", total: int) -> None:
     for group in part.groups:
         words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
         print_line(f"\n{group.reporting_group_id}: {group.name} ({words})")
-        rows = [
-            (series.metric_id, series.label, series.scope_path)
-            for series in group.series
-        ]
+        read_cells = attrgetter("metric_id", "label", "scope_path")
+        rows = list(map(read_cells, group.series))
         print_table(("metric", "label", "scope path"), rows)
     lines = [
         f"\npublication {part.dataset_id} of "
@@ -228,22 +229,25 @@ def _print_matches(
             print_line(_CLOSE)
         else:
             print_error(f"asyncfin: {_CLOSE}")
-    rows = [_make_match(matches, catalogues) for matches in groups]
-    if not has_table:
-        for row in rows if form.csv else ():
-            row |= {name: ";".join(row[name]) for name in _LISTS}
-        print_rows(rows, as_json=form.json)
-        return
     names = entity_names(catalogues)
-    cells = []
-    for matches, row in zip(groups, rows, strict=True):
+    rows, cells = [], []
+    for matches in groups:
+        row = _make_match(matches, catalogues)
+        entity_ids = row["entity_ids"]
+        if form.csv:
+            for name in _LISTS:
+                row[name] = ";".join(row[name])
+        rows.append(row)
         index, match = matches[0]
         label = match.note(match.series.label)
         scopes = " / ".join(catalogues[index].scope_names(match.series.scopes))
-        entities = listed([names[entity_id] for entity_id in row["entity_ids"]])
-        if len(row["entity_ids"]) == len(names):
-            entities = "all"
+        entities = "all"
+        if len(entity_ids) < len(names):
+            entities = listed(list(map(names.__getitem__, entity_ids)))
         cells.append((match.series.metric_id, label, scopes, entities))
+    if not has_table:
+        print_rows(rows, as_json=form.json)
+        return
     heads = ("metric", "label", "scopes", "entities")
     print_table(heads, cells, _MOST_MATCHES, ": --csv has all, with ids")
 
@@ -259,7 +263,7 @@ def _make_match(
         "scope_path": first.series.scope_path,
         "reporting_group_ids": list(group_ids),
         "entity_ids": [catalogues[index].entity_id for index in sorted(dict(matches))],
-        "last_value": str(first.ended) if first.ended else None,
+        "last_value": first.ended and str(first.ended),
     }
 
 
@@ -297,13 +301,14 @@ async def names(
 
     from asyncfin.cli.session import check_failed, connect, read_each
 
-    listed_ids = {row["id"] for row in rows}
+    listed_ids = set(map(itemgetter("id"), rows))
     missing = [entity_id for entity_id in entities if entity_id not in listed_ids]
     async with connect(service, "Reading", names) as (client, _):
         answers = await read_each(client, missing, client.dataset)
     for entity_id, dataset in answers.results.items():
-        rows.append({"id": entity_id, "name": dataset.name})
-    lines = [heads, *([row.get(head, "") for head in heads] for row in rows)]
+        name = {"id": entity_id, "name": dataset.name}
+        rows.append(dict.fromkeys(heads, "") | name)
+    lines = [heads, *map(itemgetter(*heads), rows)]
     if file is None:
         # As they are, so that --names reads the same names; a terminal gets them
         # escaped.

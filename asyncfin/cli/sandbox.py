@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import methodcaller
+from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -101,14 +101,16 @@ async def sandbox(
 
     from asyncfin.sandbox import BrokenDatasetError, Sandbox, SandboxError
 
-    if port is None:
-        port = 0 if demo else _PORT
-    make = partial(Sandbox, *datasets) if datasets else Sandbox.demo
+    if port is None and not demo:
+        port = _PORT
+    make: Any = Sandbox.demo
+    if datasets:
+        make = partial(Sandbox, *datasets)
     try:
         service = make(
             host=host,
             public_url=public_url,
-            port=port,
+            port=port or 0,
             allowance=allowance,
             rate=rate,
             dialect=dialect,
@@ -135,7 +137,9 @@ async def _serve(service: Any) -> None:
         if not address.endswith(f":{service.port}"):
             listens = f", and listens at port {service.port}"
         lines = [f"The sandbox serves at {address}{listens}:"]
-        lines += [f"  {item}  {name}".rstrip() for item, name in service.names.items()]
+        for entity_id, name in service.names.items():
+            line = f"  {entity_id}  {name}"
+            lines.append(line.rstrip())
         loopback = ("http://127.", "http://[::1]", "http://localhost", "https:")
         if not address.startswith(loopback):
             lines.append("Clients need --allow-http or allow_http=True.")
@@ -163,9 +167,10 @@ async def _show_demo(sandbox: Any) -> None:
         async with sandbox as service:
             address = service.base_url
             async with Client(address, service.token, observers=[progress]) as client:
-                catalogues = [
-                    await client.catalogue(entity_id) for entity_id in service.entities
-                ]
+                catalogues = []
+                for entity_id in service.entities:
+                    catalogue = await client.catalogue(entity_id)
+                    catalogues.append(catalogue)
                 plan = await client.plan(catalogues[0], select, Annual(last=_YEARS))
                 panel = await client.run(plan)
     print_line(f"Read over HTTP from a sandbox of the service, at {address}\n", "bold")
@@ -260,6 +265,9 @@ async def read_dataset(client: "Client", entity_id: str) -> "DatasetFile":
     catalogue = answer.panel.catalogue
     # A value can be at a period that the catalogue does not list.
     periods = sorted({*catalogue.periods, *panels[0].periods, *panels[1].periods})
+    rows_by_id = {}
+    for series_id in map(attrgetter("series_id"), answer.panel):
+        rows_by_id[series_id] = _make_rows(series_id, periods, panels)
     publication = Publication(
         catalogue.entity_id,
         catalogue.name,
@@ -268,10 +276,7 @@ async def read_dataset(client: "Client", entity_id: str) -> "DatasetFile":
         tuple(map(astuple, periods)),
         _make_scope_groups(catalogue),
         _make_plain(catalogue.groups),
-        {
-            series.series_id: _make_rows(series.series_id, periods, panels)
-            for series in answer.panel
-        },
+        rows_by_id,
     )
     return DatasetFile(catalogue.entity_id, catalogue.name, (publication,))
 
@@ -306,17 +311,16 @@ def _make_scope_groups(catalogue: "Catalogue") -> tuple[Any, ...]:
     from msgspec.structs import astuple
 
     texts = {"name": "", "description": ""}
-    groups = {
-        group["scope_group_id"]: group for group in _make_plain(catalogue.scope_groups)
-    }
+    groups = {}
+    for group in _make_plain(catalogue.scope_groups):
+        groups[group["scope_group_id"]] = group
     for series in catalogue.series:
         for group_id, scope_id in map(astuple, series.scopes):
             empty = {"scope_group_id": group_id, **texts, "scopes": []}
             scopes = groups.setdefault(group_id, empty)["scopes"]
-            if scope_id not in [scope["scope_id"] for scope in scopes]:
-                scopes.append(
-                    {"scope_id": scope_id, **texts, "role": "", "aliases": []}
-                )
+            if scope_id not in map(itemgetter("scope_id"), scopes):
+                scope = {"scope_id": scope_id, **texts, "role": "", "aliases": []}
+                scopes.append(scope)
     return tuple(groups.values())
 
 
@@ -329,7 +333,9 @@ def _make_plain(item: Any) -> Any:
     if isinstance(item, dict):
         fields = item.items()
         return {name: _make_plain(part) for name, part in fields if part is not None}
-    return list(map(_make_plain, item)) if isinstance(item, list | tuple) else item
+    if isinstance(item, list | tuple):
+        return list(map(_make_plain, item))
+    return item
 
 
 def _make_rows(
@@ -338,14 +344,15 @@ def _make_rows(
     """Return the rows of a series: the period's index, the original value, and the
     restated one.
     """
-    versions = [dict(panel[series_id].observations()) for panel in panels]
+    originals, restated = (dict(panel[series_id].observations()) for panel in panels)
     rows = []
     for index, period in enumerate(periods):
-        first, last = (_make_value(values.get(period), period) for values in versions)
+        first = _make_value(originals.get(period), period)
+        last = _make_value(restated.get(period), period)
         if first or last:
             # The same value in both versions was never restated.
-            restatement = None if last == first else last or "withdrawn"
-            rows.append((index, first, restatement))
+            restatement = last or "withdrawn"
+            rows.append((index, first, None if last == first else restatement))
     return tuple(rows)
 
 
@@ -357,14 +364,15 @@ def _make_value(value: "Value | None", period: "Period") -> dict[str, Any] | Non
         return None
     report = value.report_period or period
     year, month = report.year, report.end_month
+    sources = []
+    for source in value.sources:
+        cell = {"row_index": 0, "column_index": 0}
+        sources.append(cell | _make_plain(source))
     return {
         "number": value.number,
         "text": value.text,
         "number_format": value.number_format,
         "fill_type": value.fill_type,
         "report_period": {"year": year, "end_month": month, "duration_months": 0},
-        "sources": [
-            {"row_index": 0, "column_index": 0} | _make_plain(source)
-            for source in value.sources
-        ],
+        "sources": sources,
     }

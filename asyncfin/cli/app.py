@@ -5,9 +5,9 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import cached_property
-from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TextIO
 
 from cyclopts import App, ArgumentCollection, Group, Parameter
@@ -47,11 +47,10 @@ COMMANDS = {
 }
 
 # The commands as users write them.
-NAMES = {
-    command: command.partition(":")[2].replace("_", "-")
-    for group in COMMANDS.values()
-    for command in group
-}
+NAMES: dict[str, str] = {}
+for _group in COMMANDS.values():
+    for _command in _group:
+        NAMES[_command] = _command.partition(":")[2].replace("_", "-")
 _HELP = """Read financial datasets: the series of each, and their values as tables.
 
 Start with real figures from a local service; no account is needed:
@@ -89,13 +88,12 @@ class _Helped(App):
         for argument in arguments:
             if argument.children:
                 objects += argument.resolved_hint.__mro__
-        helps = {
-            name: " ".join(text.split())
-            for item in reversed(objects)
-            for name, text in _ENTRY.findall(cleandoc(item.__doc__ or ""))
-        }
+        helps: dict[str, str] = {}
+        for item in reversed(objects):
+            helps |= _ENTRY.findall(cleandoc(item.__doc__ or ""))
         for argument in arguments:
-            help = Parameter(help=helps.get(argument.field_info.name))
+            words = helps.get(argument.field_info.name, "").split()
+            help = Parameter(help=" ".join(words) or None)
             argument.parameter = Parameter.combine(help, argument.parameter)
         return arguments
 
@@ -129,14 +127,13 @@ def application(*, listing: bool = False, command_name: str | None = None) -> Ap
     for position, (title, commands) in enumerate(COMMANDS.items()):
         group = Group(title, sort_key=position)
         for command, line in commands.items():
+            path = f"asyncfin.cli.{command}"
             if NAMES[command] == command_name:
-                module, _, function = command.partition(":")
                 only = _Helped(name=command_name, group=group)
-                only.default(getattr(import_module(f"asyncfin.cli.{module}"), function))
+                only.default(resolve_name(path))
                 app.command(only)
             else:
-                help = line if listing else None
-                app.command(f"asyncfin.cli.{command}", help=help, group=group)
+                app.command(path, help=line if listing else None, group=group)
     return app
 
 
@@ -174,8 +171,10 @@ def _check_text(arguments: Sequence[str]) -> None:
     encoded.
     """
     for text in arguments:
-        if any(0xD800 <= ord(sign) <= 0xDFFF for sign in text):
-            raise UsageError(f"arguments must be text in UTF-8, not {text!r}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"arguments must be text in UTF-8, not {text!r}") from None
 
 
 def _prepare_streams() -> None:
@@ -184,10 +183,8 @@ def _prepare_streams() -> None:
 
     What is written to a closed standard output or error is discarded.
     """
-    sys.stdout, sys.stderr = (
-        sys.stdout or _open_devnull(),
-        sys.stderr or _open_devnull(),
-    )
+    sys.stdout = sys.stdout or _open_devnull()
+    sys.stderr = sys.stderr or _open_devnull()
     for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
         if stream.isatty():
             # A terminal's encoding is its own affair: UTF-8 would be unreadable on one

@@ -98,16 +98,8 @@ SELECT_OPTIONS = {
 
 # What the library calls a part of the question, by what the command line does.
 _OPTIONS = {
-    **{field: f"--{name.replace('_', '-')}" for field, name in SELECT_OPTIONS.items()},
-    "base_url": "--base-url",
     "user_agent": "ASYNCFIN_USER_AGENT",
     "account": "ASYNCFIN_ACCOUNT",
-    **{name: f"--{name}" for name in ("rate", "last", "history", "since", "port")},
-    "daily_budget": "--daily-budget",
-    "max_in_flight": "--max-in-flight",
-    "max_outage": "--max-outage",
-    "max_requests": "--max-requests",
-    "max_age": "--max-age",
     "months": "--trailing",
     "start": "--from",
     "end": "--to",
@@ -116,6 +108,12 @@ _OPTIONS = {
     "when": "the time",
     "hosts": "--host",
 }
+_SAME_NAMES = (
+    *("base_url", "rate", "last", "history", "since", "port", "daily_budget"),
+    *("max_in_flight", "max_outage", "max_requests", "max_age"),
+)
+for _field in (*SELECT_OPTIONS, *_SAME_NAMES):
+    _OPTIONS[_field] = f"--{SELECT_OPTIONS.get(_field, _field).replace('_', '-')}"
 # The options of periods, of which an error names the one that was typed.
 _PERIOD_OPTIONS = (
     *("--exact", "--trailing", "--from", "--to"),
@@ -133,7 +131,7 @@ _PHRASES = {
 }
 
 # The names that are no words, wherever a message has them.
-_ARGUMENT = re.compile(rf"\b({'|'.join(name for name in _OPTIONS if '_' in name)})\b")
+_ARGUMENT = re.compile(r"\b[a-z]+_[a-z_]+\b")
 
 # What to do about an error: the first class that matches decides.
 _ADVICE: tuple[tuple[type[Exception], str], ...] = (
@@ -270,20 +268,20 @@ def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
     names = dict(_OPTIONS)
     if "--base-url" not in options:
         names["base_url"] = "ASYNCFIN_BASE_URL"
-    if period_options := [name for name in _PERIOD_OPTIONS if name in options]:
+    if period_options := list(filter(options.__contains__, _PERIOD_OPTIONS)):
         names["period"] = names["periods"] = period_options[0]
-        bounds = [name for name in ("--from", "--to") if name in options]
+        bounds = filter(options.__contains__, ("--from", "--to"))
         names["end_month"] = f"the month of {' or '.join(bounds)}"
-    if argument in names:
-        complaint = names[argument] + complaint.removeprefix(argument)
-    complaint = _ARGUMENT.sub(lambda match: names[match[0]], complaint)
-    complaint = re.sub(r",? or None\b[^,;]*,", ",", complaint)
     for phrase, words in _PHRASES.items():
         complaint = complaint.replace(phrase, words)
+    complaint = re.sub(r",? or None\b[^,;]*,", ",", complaint)
+    if argument in names:
+        complaint = names[argument] + complaint.removeprefix(argument)
+    complaint = _ARGUMENT.sub(lambda match: names.get(match[0], match[0]), complaint)
     match error.instead:
         case Exact(periods=periods):
-            texts = " ".join(f"--exact {period}" for period in periods)
-            return f"{complaint}; write {texts}"
+            texts = map("--exact {}".format, periods)
+            return f"{complaint}; write {' '.join(texts)}"
         case Trailing(months=months):
             return f"{complaint}; write --trailing {months}"
         case str(label):
@@ -296,15 +294,17 @@ def _propose_repeating(missing: Mapping[str, tuple[str, ...]]) -> str:
     for field, ids in missing.items():
         for name in ids:
             if "," in name and (option := _OPTIONS.get(field)):
-                parts = " ".join(f"{option} {part.strip()}" for part in name.split(","))
-                return f"{option} is repeated: {parts}"
+                parts = re.sub(r"\s*,\s*", f" {option} ", name.strip())
+                return f"{option} is repeated: {option} {parts}"
     return ""
 
 
 def _find_advice(kind: type[Exception]) -> str:
     # Subclasses are listed before their bases.
-    advice = (text for base, text in _ADVICE if issubclass(kind, base))
-    return next(advice, "run it again")
+    for base, text in _ADVICE:
+        if issubclass(kind, base):
+            return text
+    return "run it again"
 
 
 # Words for what is elsewhere, by what is written instead.

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -155,10 +156,10 @@ def as_of(
             print_error(line)
         return
     heads = _heads(table)
-    rows = [
-        [*_read_cells(row, heads), _write_value(row["text"], row["number"])]
-        for row in table.slice(0, _MOST_ROWS).to_pylist()
-    ]
+    rows = []
+    for row in table.slice(0, _MOST_ROWS).to_pylist():
+        value = _write_value(row["text"], row["number"])
+        rows.append([*_read_cells(row, heads), value])
     entity_count = len(table.column("entity_id").unique())
     entities_text = counted(entity_count, "entity", "entities")
     lines.append(f"{counted(len(table), 'row')} of {entities_text}{_versions(table)}")
@@ -190,7 +191,10 @@ def _check_ids(
     """
     for unknown in ids:
         if unknown not in names:
-            texts = [f"{key} ({name})" if name else key for key, name in names.items()]
+            texts = []
+            for key, name in names.items():
+                text = f"{key} ({name})"
+                texts.append(text.removesuffix(" ()"))
             raise UsageError(
                 f"{option}{unknown!r} is not in the change feed of {place}, which has "
                 f"{listed(texts, _MOST_NAMED)}"
@@ -224,9 +228,9 @@ def _print_changes(
         print_line("no changes")
         return
     rows, lines = table.to_pylist(), list[str]()
-    kinds = Counter(row["change"] for row in rows)
+    kinds = Counter(map(itemgetter("change"), rows))
     counts = ", ".join(f"{kinds[kind]:,} {kind}" for kind in CHANGES)
-    runs = counted(len({row["run"] for row in rows}), "run")
+    runs = counted(len(table.column("run").unique()), "run")
     summary = (
         f"{counted(len(rows), 'change')} in {runs}{_versions(table)}: {counts}; the "
         f"last run is {contents.runs[-1]}"
@@ -237,7 +241,9 @@ def _print_changes(
     rows.sort(key=lambda row: row["known_from"], reverse=True)
     heads, cells = _heads(table), []
     for row in rows[:_MOST_ROWS]:
-        value = _write_value(row["text"], row["number"])
+        value = ""
+        if row["change"] != "vanished":
+            value = _write_value(row["text"], row["number"])
         cells.append(
             [
                 f"{run_time(row['run']):%Y-%m-%d}",
@@ -245,7 +251,7 @@ def _print_changes(
                 row["change"],
                 *_read_cells(row, heads),
                 _write_value(row["before_text"], row["before"]),
-                "" if row["change"] == "vanished" else value,
+                value,
                 _percent(row),
             ]
         )
@@ -273,7 +279,9 @@ def _split_entries(
         entities = counted(len(set(names)), "entity", "entities")
         if len(set(names)) == 1:
             entities = names[0]
-        verb = "began the feed" if run == contents.runs[0] else "entered it"
+        verb = "entered it"
+        if run == contents.runs[0]:
+            verb = "began the feed"
         day = f"{run_time(run):%Y-%m-%d}"
         lines.append(f"{counted(len(names), 'row')} of {entities} {verb} on {day}")
     return change_rows, lines
@@ -291,17 +299,16 @@ def _percent(row: Mapping[str, Any]) -> str:
 
 def _describe_unknown(table: "pyarrow.Table", entity_ids: Sequence[str]) -> list[str]:
     """Return a line for each of the entities of which the feed has nothing so early."""
-    entries = [
-        entry
-        for entry in json.loads(table.schema.metadata[b"asyncfin"])["not_kept"]
-        if not entity_ids or entry["entity_id"] in entity_ids
-    ]
     lines = []
-    for entry in entries[:_MOST_NAMED]:
-        name, day = entry["entity_name"] or entry["entity_id"], entry["kept_from"][:10]
-        lines.append(f"{name}: kept from {day} on; nothing earlier is known")
-    if (hidden_count := len(entries) - _MOST_NAMED) > 0:
-        lines.append(f"and {counted(hidden_count, 'more entity', 'more entities')}")
+    for entry in json.loads(table.schema.metadata[b"asyncfin"])["not_kept"]:
+        if not entity_ids or entry["entity_id"] in entity_ids:
+            name = entry["entity_name"] or entry["entity_id"]
+            day = entry["kept_from"][:10]
+            lines.append(f"{name}: kept from {day} on; nothing earlier is known")
+    if (hidden_count := len(lines) - _MOST_NAMED) > 0:
+        lines[_MOST_NAMED:] = [
+            f"and {counted(hidden_count, 'more entity', 'more entities')}"
+        ]
     return lines
 
 
@@ -309,16 +316,17 @@ def _heads(table: "pyarrow.Table") -> dict[str, str]:
     """Return the columns that name a row, with their heads: the version too where there
     are rows of both.
     """
-    has_both = len(table.column("asked_version").unique()) > 1
-    return _SHOWN | {"asked_version": "asked version"} if has_both else _SHOWN
+    if len(table.column("asked_version").unique()) > 1:
+        return _SHOWN | {"asked_version": "asked version"}
+    return _SHOWN
 
 
 def _versions(table: "pyarrow.Table") -> str:
     """Return of which version the values of a table are, as the end of a phrase;
     nothing without rows.
     """
-    versions = table.column("asked_version").unique().to_pylist()
-    return f", {' and '.join(versions)} values" if versions else ""
+    versions = " and ".join(table.column("asked_version").unique().to_pylist())
+    return versions and f", {versions} values"
 
 
 def _read_cells(row: Mapping[str, Any], heads: Iterable[str]) -> list[str]:
@@ -326,7 +334,9 @@ def _read_cells(row: Mapping[str, Any], heads: Iterable[str]) -> list[str]:
 
 
 def _write_value(text: str | None, number: float | None) -> str:
-    return text or ("" if number is None else number_text(number))
+    if text or number is None:
+        return text or ""
+    return number_text(number)
 
 
 def _print(

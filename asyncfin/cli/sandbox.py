@@ -344,11 +344,13 @@ def _make_rows(
     """Return the rows of a series: the period's index, the original value, and the
     restated one.
     """
-    originals, restated = (dict(panel[series_id].observations()) for panel in panels)
+    originals, restatements = (
+        dict(panel[series_id].observations()) for panel in panels
+    )
     rows = []
     for index, period in enumerate(periods):
         first = _make_value(originals.get(period), period)
-        last = _make_value(restated.get(period), period)
+        last = _make_value(restatements.get(period), period)
         if first or last:
             # The same value in both versions was never restated.
             restatement = last or "withdrawn"

@@ -6,9 +6,10 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
@@ -38,13 +39,13 @@ class _Screen(Console):
         raise BrokenPipeError
 
     def print(self, *objects: Any, **options: Any) -> None:
-        # Line by line: the ends of lines are control characters too, and stay.
-        texts = [
-            "\n".join(map(printable, item.split("\n")))
-            if isinstance(item, str)
-            else item
-            for item in objects
-        ]
+        texts = []
+        for item in objects:
+            text = item
+            if isinstance(item, str):
+                # Line by line: the ends of lines are control characters too, and stay.
+                text = "\n".join(map(printable, item.split("\n")))
+            texts.append(text)
         super().print(*texts, **options)
 
 
@@ -130,10 +131,9 @@ def print_text(document: str) -> None:
     """
 
     def escape(match: re.Match[str]) -> str:
-        sign = match[0]
-        return sign if sign == "\n" or sign.isprintable() else json.dumps(sign)[1:-1]
+        return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
 
-    text = re.sub(r"[^ -~]", escape, document)
+    text = re.sub(r"[^ -~\n]", escape, document)
     # Line by line: one large write to an unbuffered pipe is truncated silently when the
     # reader leaves.
     sys.stdout.writelines(f"{text}\n".splitlines(keepends=True))
@@ -158,28 +158,36 @@ def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    heads = [
-        name
-        for name, cell in (rows[0] if rows else {}).items()
-        if not isinstance(cell, (list, tuple))
-    ]
-    cells = ([_cell(row[name]) for name in heads] for row in rows)
-    print_csv(csv_text([heads, *cells]))
+    heads: list[str] = []
+    for name, cell in next(iter(rows), {}).items():
+        if not isinstance(cell, (list, tuple)):
+            heads += [name]
+    _print_columns(rows, heads)
 
 
 def print_arrow(table: "pyarrow.Table", *, as_json: bool) -> None:
     """Print the rows of a table as `print_rows` does; the CSV of an empty one has its
     heads.
     """
-    if as_json or len(table):
-        print_rows(table.to_pylist(), as_json=as_json)
+    if as_json:
+        print_json(table.to_pylist())
         return
     fields = [field for field in table.schema if not str(field.type).startswith("list")]
-    print_csv(csv_text([[field.name for field in fields]]))
+    _print_columns(table.to_pylist(), list(map(attrgetter("name"), fields)))
 
 
-def _cell(value: Any) -> Any:
-    return utc_text(value) if isinstance(value, datetime) else value
+def _print_columns(rows: Iterable[dict[str, Any]], heads: list[str]) -> None:
+    lines = [heads]
+    for row in rows:
+        cells = map(row.__getitem__, heads)
+        lines.append(list(map(_write_time, cells)))
+    print_csv(csv_text(lines))
+
+
+def _write_time(cell: Any) -> Any:
+    if isinstance(cell, datetime):
+        return utc_text(cell)
+    return cell
 
 
 def replace_file(file: Path, write: Callable[[IO[bytes]], object]) -> None:

@@ -449,6 +449,15 @@ def damage(session: nox.Session) -> None:
 
 
 @nox.session
+def rows(session: nox.Session) -> None:
+    """Compare what every face shows, in a real browser too, with plain arithmetic:
+    `nox -s rows -- 500`.
+    """
+    install(session, "test-all")
+    session.run("python", "-m", "tools.checks.rows", *session.posargs)
+
+
+@nox.session
 def mutants(session: nox.Session) -> None:
     """Plant the defects of tests/mutants.toml, or of named rooms, or `-- --changed`:
     tests must fail.

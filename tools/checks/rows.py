@@ -1,37 +1,58 @@
 """Compare what all faces show of random questions with plain arithmetic over the
 values.
 
-    python -m tools.checks.rows [COUNT] [--seed N] [--data FOLDER]
+    python -m tools.checks.rows [COUNT] [--seed N] [--data FOLDER] [--no-browser]
 
 Questions are to real companies, whose files are in FOLDER, and to odd worlds, made
 here: formats such as $#,##0, #,##0.00, 0.0"%" and #,##0,, and magnitudes from 1e-9 to
-1e15. The faces are `rows`, the printed table, the notebook, the plot, and the
-explorer's table, charts and download.
+1e15. The faces are `rows`, the printed table, the plot, and in a Chromium (which
+`rows_browser` reads) notebooks and the explorer's table, charts and download.
 """
 
 import argparse
 import asyncio
-import csv
-import html
-import io
+import json
 import random
 import re
 import sys
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import matplotlib
 
-from asyncfin import Annual, Client, FiscalRange, Panel, Period, Select
+from asyncfin import (
+    Annual,
+    CatalogueSeries,
+    Client,
+    Comparison,
+    FiscalRange,
+    MemoryCache,
+    Panel,
+    Period,
+    Select,
+    Series,
+    format_path,
+)
 from asyncfin.errors import SelectionError
 from asyncfin.sandbox import Sandbox, load
-from asyncfin.web.answer import write_csv
-from asyncfin.web.views import group_entries, list_entries, make_cell, make_charts
+from asyncfin.typing import Unit
+from tools.checks.rows_browser import (
+    POWERS,
+    Browser,
+    Differences,
+    RowKey,
+    Wanted,
+    browsing,
+)
 
 DATA = Path(__file__).parents[2] / "../shared/data"
-POWERS = {"thousands": 3, "millions": 6, "billions": 9}
+MOST_ROWS = 40
+UNITS: tuple[Unit | None, ...] = (None, "thousands", "millions", "billions")
 FORMATS = (
     "#,##0",
     "$#,##0",
@@ -149,7 +170,7 @@ def odd_world(rng: random.Random, name: str, entity_id: str) -> dict[str, Any]:
     }
 
 
-def expected(values: Sequence[Any], unit: str) -> tuple[str, list[str]]:
+def expected(values: Sequence[Any], unit: Unit | None) -> tuple[str, list[str]]:
     """Return the unit of a row, and the text of each value."""
     texts = [value.text for value in values]
     if not unit:
@@ -201,177 +222,142 @@ def percent(values: Sequence[Any]) -> int:
     return fitting[0] if len(fitting) == 1 or (fitting and not size) else 0
 
 
-def differences(panels: Sequence[Panel], unit: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield, for each face, how many cells were compared and what is wrong."""
-    asked: Any = unit or None
-    wanted: dict[tuple[str, str], tuple[str, dict[Period, str]]] = {}
+def expect_rows(
+    panels: Sequence[Panel], unit: Unit | None
+) -> tuple[dict[RowKey, Wanted], Differences]:
+    """Return what every face must show of the rows, and what `rows` returns else."""
+    wanted: dict[RowKey, Wanted] = {}
     count, wrong = 0, []
     for panel in panels:
-        for row in panel.rows(unit=asked):
-            values = panel[row.series.series_id].observations()
-            by_period = dict(values)
-            name = (row.entity_id, row.series.series_id)
-            if not by_period:
+        for row in panel.rows(unit=unit):
+            values = dict(panel[row.series.series_id].observations())
+            key = (row.entity_id, row.series.series_id)
+            if not values:
                 continue
-            row_unit, texts = expected([*by_period.values()], unit)
-            wanted[name] = row_unit, dict(zip(by_period, texts, strict=True))
+            row_unit, texts = expected([*values.values()], unit)
+            factor = percent([*values.values()])
+            texts_by_period = dict(zip(values, texts, strict=True))
+            wanted[key] = Wanted(row_unit, texts_by_period, factor, values)
             count += len(texts)
             if (row.unit or "") != row_unit or [*row.texts.values()] != texts:
                 wrong.append(
-                    f"rows {name}: {row.unit} {[*row.texts.values()]}, must be "
+                    f"rows {key}: {row.unit} {[*row.texts.values()]}, must be "
                     f"{row_unit} {texts}"
                 )
             if bool(unit) and row.name.endswith(" (not divided)") != (not row_unit):
-                wrong.append(f"name {row.name!r} of {name}, unit {row_unit!r}")
-            if row.percent != percent([*by_period.values()]):
-                wrong.append(f"percent of {name}: {row.percent}")
-    yield count, wrong
-    yield shown_differences(panels, unit, wanted)
-    yield explorer_differences(panels, unit, wanted)
-    yield plot_differences(panels)
+                wrong.append(f"name {row.name!r} of {key}, unit {row_unit!r}")
+            if row.percent != factor:
+                wrong.append(f"percent of {key}: {row.percent}, must be {factor}")
+    return wanted, (count, wrong)
 
 
-def shown_differences(
-    panels: Sequence[Panel], unit: str, wanted: Any
-) -> tuple[int, list[str]]:
-    """Compare the printed table and the notebook of each panel, row by row."""
+def compare_print(
+    panels: Sequence[Panel], unit: Unit | None, wanted: Mapping[RowKey, Wanted]
+) -> Differences:
+    """Compare the printed table of each panel, row by row, and its heading."""
     count, wrong = 0, []
-    asked: Any = unit or None
     for panel in panels:
-        shown = panel.show(asked, width=4_000)
-        lines = str(shown).splitlines()
-        table = re.findall("<tr>(.*?)</tr>", shown._repr_html_())
-        cells = [
-            [
-                html.unescape(cell)
-                for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", row)
-            ]
-            for row in table
-        ]
-        for series in panel:
-            row_unit, texts = wanted.get(
-                (panel.dataset.entity_id, series.series_id), ("", {})
-            )
-            suffix = " (not divided)" if unit and not row_unit else ""
-            ends = [
-                line.split()
-                for line in lines
-                if line.startswith(f"{series.label}{suffix} ")
-            ]
-            rows = [row for row in cells if row and row[0] == f"{series.label}{suffix}"]
+        lines = str(panel.show(unit, width=4_000)).splitlines()
+        is_divided = False
+        for name, row_wanted in name_rows(panel, unit, wanted):
+            ends = [line.split() for line in lines if line.startswith(f"{name} ")]
+            is_divided |= bool(ends and row_wanted and row_wanted.unit)
+            if len(ends) != 1 or row_wanted is None:
+                continue  # not shown, or of two series of one name
             periods = panel.periods[-12:]
-            expected_cells = [texts.get(period, "·") for period in periods]
-            if len(ends) == 1 and texts:
-                count += len(periods)
-                got = " ".join(ends[0])
-                if not got.endswith(" ".join(expected_cells)):
-                    wrong.append(
-                        f"print of {series.label}: {got!r}, must end in "
-                        f"{expected_cells}"
-                    )
-            if len(rows) == 1 and texts:
-                count += len(periods)
-                if rows[0][-len(periods) :] != [
-                    texts.get(period, "·") for period in periods
-                ]:
-                    wrong.append(f"notebook of {series.label}: {rows[0]}")
-        has_heading = (
-            any(re.search(rf"(^|, )in {unit}$", line) for line in lines[:3])
-            if unit
-            else False
-        )
-        shown_series = [
-            s.series_id
-            for s in panel
-            if any(line.startswith(s.label) for line in lines)
-        ]
-        divides = any(
-            wanted.get((panel.dataset.entity_id, each), ("", {}))[0]
-            for each in shown_series
-        )
-        if unit and has_heading != divides:
-            wrong.append(
-                f"heading of {panel.dataset.name}: {has_heading}, must be {divides}"
-            )
+            cells = [row_wanted.texts.get(period, "·") for period in periods]
+            count += len(cells)
+            if not " ".join(ends[0]).endswith(" ".join(cells)):
+                wrong.append(f"print of {name!r}: {ends[0]}, must end in {cells}")
+        headings = [re.search(rf"(^|, )in {unit}$", line) for line in lines[:3]]
+        if unit and any(headings) != is_divided:
+            wrong.append(f"heading of {panel.dataset.name}, must be {is_divided}")
     return count, wrong
 
 
-def explorer_differences(
-    panels: Sequence[Panel], unit: str, wanted: Any
-) -> tuple[int, list[str]]:
-    """Compare cells, legends, axes' numbers, colours and the download of the
-    explorer.
-    """
+async def compare_notebook(
+    browser: Browser,
+    panels: Sequence[Panel],
+    unit: Unit | None,
+    wanted: Mapping[RowKey, Wanted],
+) -> Differences:
+    """Compare the notebook of each panel, row by row, as a browser shows it."""
     count, wrong = 0, []
-    asked: Any = unit or None
-    groups = group_entries(list_entries(panels, asked), by_metric=True)
-    for group in groups:
-        for entry in group:
-            row = entry.row
-            row_unit, texts = wanted.get(
-                (row.entity_id, row.series.series_id), ("", {})
-            )
-            for period, text in texts.items():
-                count += 1
-                shown = make_cell(entry, period).text
-                if shown != text:
-                    wrong.append(
-                        f"cell of {row.label} {period}: {shown!r}, must be {text!r}"
-                    )
-            if texts and {
-                other.row.unit or "" for other in group if other.row.values
-            } != {row_unit}:
-                wrong.append(f"chart of {row.label}: {row.unit}, must be {row_unit}")
-    names = {panel.dataset.name for panel in panels}
-    colours: dict[str, set[Any]] = {}
-    for chart in make_charts(groups, is_log=False, by_metric=True):
-        lines: Any = chart.drawing["lines"]
-        seen = [line["colour"] for line in lines]
-        if len(set(seen)) < len(seen):
-            wrong.append(f"colours of {chart.title}: {seen}")
-        for line in lines:
-            # A line that is alone in its chart goes by its metric.
-            name = str(line["label"]).removesuffix(" (not divided)")
-            if name in names:
-                colours.setdefault(name, set()).add(line["colour"])
-    wrong += [
-        f"colours of {name}: {found}"
-        for name, found in colours.items()
-        if len(found) > 1
-    ]
-    for line in csv.DictReader(io.StringIO(write_csv(panels, asked))):
-        row_unit, texts = wanted.get((line["entity_id"], line["series_id"]), ("", {}))
-        text = texts.get(Period.parse(line["period_label"]), "")
-        if text:
-            count += 1
-            amount = Decimal(line["shown"]).scaleb(POWERS.get(line["unit"], 0))
-            exact = Decimal(line["number"])
-            if line["unit"] != row_unit or line["text"].removeprefix("'") != text:
-                wrong.append(
-                    f"download of {line['series_label']}: {line['unit']} "
-                    f"{line['text']!r}, must be {text!r}"
-                )
-            if abs(amount - exact) > abs(exact) * Decimal("1e-14"):
-                wrong.append(
-                    f"download of {line['series_label']}: {line['shown']} of {exact}"
-                )
+    for panel in panels:
+        table = await browser.read_tables(panel.show(unit)._repr_html_())
+        if not table:
+            continue
+        periods = [Period.parse(text) for text in table[0] if text[:2] == "FY"]
+        for name, row_wanted in name_rows(panel, unit, wanted):
+            rows = [row for row in table if row[0] == name]
+            if len(rows) != 1 or row_wanted is None:
+                continue
+            cells = [row_wanted.texts.get(period, "·") for period in periods]
+            count += len(cells)
+            if rows[0][-len(periods) :] != cells:
+                wrong.append(f"notebook of {name!r}: {rows[0]}, must end in {cells}")
     return count, wrong
 
 
-def _among(field: str, texts: Container[str]) -> Callable[[Any], bool]:
-    """Return a condition on series: their field is one of these texts."""
-    return lambda series: getattr(series, field) in texts
+async def compare_comparison(
+    browser: Browser,
+    comparison: Comparison,
+    unit: Unit | None,
+    wanted: Mapping[RowKey, Wanted],
+) -> Differences:
+    """Compare each row that a notebook shows with those of its entity."""
+    count, wrong = 0, []
+    html = comparison.show(unit)._repr_html_()
+    for periods, name, cells in read_comparison(await browser.read_tables(html)):
+        count += len(cells)
+        rows = []
+        for (entity_id, _), row_wanted in wanted.items():
+            # The rows of one entity are named by their labels.
+            if len(comparison) == 1 or comparison[entity_id].dataset.name in name:
+                texts = row_wanted.texts
+                rows.append([texts.get(period, "·") for period in periods])
+        cells = [cell.replace("?", "·") for cell in cells]
+        if cells not in rows and set(cells) != {"·"}:
+            wrong.append(f"row {name!r}: {cells}, must be one of {rows}")
+    return count, wrong
 
 
-def plot_differences(panels: Sequence[Panel]) -> tuple[int, list[str]]:
+def read_comparison(
+    table: Sequence[Sequence[str]],
+) -> Iterator[tuple[list[Period], str, list[str]]]:
+    """Yield the periods, the name and the cells of each row."""
+    periods: list[Period] = []
+    for row in table:
+        labels = [text for text in row if text[:2] == "FY"]
+        if labels:
+            periods = [Period.parse(label) for label in labels]
+        else:
+            yield periods, " ".join(row[: -len(periods)]), list(row[-len(periods) :])
+
+
+def name_rows(
+    panel: Panel, unit: Unit | None, wanted: Mapping[RowKey, Wanted]
+) -> Iterator[tuple[str, Wanted | None]]:
+    """Yield the name of each row, and what it must show; None: it has no value."""
+    for series in panel:
+        row_wanted = wanted.get((panel.dataset.entity_id, series.series_id))
+        is_marked = row_wanted is not None and unit and not row_wanted.unit
+        yield series.label + " (not divided)" * bool(is_marked), row_wanted
+
+
+def compare_plot(panels: Sequence[Panel]) -> Differences:
     """Compare the numbers, ticks and colours of plots."""
     from matplotlib import pyplot
 
     count, wrong = 0, []
     for panel in panels:
-        few = panel.series_ids[:6]
+        series_ids = panel.series_ids[:6]
+
+        def is_first(series: Series, series_ids: Sequence[str] = series_ids) -> bool:
+            return series.series_id in series_ids
+
         try:
-            figure: Any = panel.where(_among("series_id", few)).plot().figure
+            figure: Any = panel.where(is_first).plot().figure
         except SelectionError:
             continue
         figure.canvas.draw()
@@ -415,54 +401,93 @@ def plot_differences(panels: Sequence[Panel]) -> tuple[int, list[str]]:
     return count, wrong
 
 
-async def check(count: int, seed: int, files: Sequence[Path]) -> int:
+def row_text(series: Series | CatalogueSeries) -> str:
+    """Return how the explorer's URL names a series: metric/group/path."""
+    parts = series.metric_id, series.reporting_group_id, format_path(series.scopes)
+    return "/".join(quote(part, safe="=|, ") for part in parts)
+
+
+def choose_panels(rng: random.Random, panels: Sequence[Panel]) -> list[Panel]:
+    """Return panels of some metrics, which have at most forty rows in all."""
+    metrics = sorted({series.metric_id for panel in panels for series in panel})
+    chosen_metrics = set(rng.sample(metrics, min(len(metrics), rng.randint(1, 8))))
+    texts: set[str] = set()
+    for panel in panels:
+        for series in panel:
+            if series.metric_id in chosen_metrics and len(texts) < MOST_ROWS:
+                texts.add(row_text(series))
+    chosen_panels = []
+    for panel in panels:
+        part = panel.where(lambda series: row_text(series) in texts)
+        chosen_panels.append(part.during(Annual()))
+    return chosen_panels
+
+
+async def check(
+    count: int, seed: int, files: Sequence[Path], *, has_browser: bool
+) -> int:
     matplotlib.use("Agg")
     rng = random.Random(seed)
-    odd = [odd_world(rng, f"Odd {at}", f"O-{at:032x}") for at in range(1, 9)]
-    totals = {"rows": 0, "print and notebook": 0, "explorer": 0, "plot": 0}
+    worlds = [odd_world(rng, f"Odd {at}", f"O-{at:032x}") for at in range(1, 9)]
+    totals: Counter[str] = Counter()
     wrong: list[str] = []
-    async with (
-        Sandbox(*odd, *map(load, files)) as sandbox,
-        Client(sandbox.base_url, sandbox.token) as client,
-    ):
-        odd_ids = [each["entity_id"] for each in odd]
+    async with AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(Sandbox(*worlds, *map(load, files)))
+        client = await stack.enter_async_context(
+            Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=86_400)
+        )
+        browser = None
+        if has_browser:
+            browser = await stack.enter_async_context(
+                browsing(client, sandbox.entities)
+            )
+        odd_ids = [world["entity_id"] for world in worlds]
         real_ids = [entity for entity in sandbox.entities if entity not in odd_ids]
         panels: dict[str, Panel] = {}
-        for question in range(count):
-            ids = odd_ids if question % 2 or not real_ids else real_ids
-            chosen = rng.sample(ids, rng.choice([1, 1, 2, 3]))
-            for entity_id in chosen:
+        for number in range(count):
+            is_odd = bool(number % 2 or not real_ids)
+            ids = rng.sample(odd_ids if is_odd else real_ids, rng.choice([1, 1, 2, 3]))
+            select = Select(basis="consolidated", cadence="annual")
+            for entity_id in ids:
                 if entity_id not in panels:
-                    select = (
-                        Select()
-                        if ids is odd_ids
-                        else Select(basis="consolidated", cadence="annual")
-                    )
                     panels[entity_id] = await client.query(
-                        entity_id, select, FiscalRange()
+                        entity_id, Select() if is_odd else select, FiscalRange()
                     )
-            metrics = sorted(
-                {
-                    series.metric_id
-                    for entity_id in chosen
-                    for series in panels[entity_id]
+            chosen_panels = choose_panels(rng, [panels[entity_id] for entity_id in ids])
+            unit = rng.choice(UNITS)
+            wanted, differences = expect_rows(chosen_panels, unit)
+            results = {
+                "rows": differences,
+                "print": compare_print(chosen_panels, unit, wanted),
+                "plot": compare_plot(chosen_panels),
+            }
+            if browser is not None:
+                texts = {
+                    row_text(series) for panel in chosen_panels for series in panel
                 }
-            )
-            few = set(rng.sample(metrics, min(len(metrics), rng.randint(1, 8))))
-            cut = [
-                panels[entity_id].where(_among("metric_id", few)).during(Annual())
-                for entity_id in chosen
-            ]
-            unit = rng.choice(["", "thousands", "millions", "billions"])
-            for name, (compared, found) in zip(
-                totals, differences(cut, unit), strict=True
-            ):
-                totals[name] += compared
-                wrong += [
-                    f"question {question}, {unit or 'as published'}: {line}"
-                    for line in found
+                is_narrow = number % 10 < 2
+                results["notebook"] = await compare_notebook(
+                    browser, chosen_panels, unit, wanted
+                )
+                triples = [
+                    list(map(unquote, text.split("/"))) for text in sorted(texts)
                 ]
-    print(f"seed {seed}, {count} questions: {totals}, {len(wrong)} wrong")
+                comparison = await client.compare(
+                    ids,
+                    Select.from_json(json.dumps({"series": triples})),
+                    Annual(last=100),
+                )
+                results["comparison"] = await compare_comparison(
+                    browser, comparison, unit, wanted
+                )
+                results["explorer"] = await browser.compare_explorer(
+                    ids, sorted(texts), unit, wanted, is_narrow=is_narrow
+                )
+            for face, (compared, lines) in results.items():
+                totals[face] += compared
+                for line in lines:
+                    wrong.append(f"{number}, {unit or 'as published'}, {face}: {line}")
+    print(f"seed {seed}, {count} questions: {dict(totals)}, {len(wrong)} wrong")
     print("\n".join(wrong[:40]))
     return min(1, len(wrong))
 
@@ -472,9 +497,9 @@ if __name__ == "__main__":
     parser.add_argument("count", nargs="?", type=int, default=500)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--data", type=Path, default=DATA)
-    given = parser.parse_args()
-    sys.exit(
-        asyncio.run(
-            check(given.count, given.seed, sorted(given.data.glob("*.json.gz")))
-        )
-    )
+    parser.add_argument("--no-browser", action="store_true")
+    arguments = parser.parse_args()
+    files = sorted(arguments.data.glob("*.json.gz"))
+    has_browser = not arguments.no_browser
+    work = check(arguments.count, arguments.seed, files, has_browser=has_browser)
+    sys.exit(asyncio.run(work))

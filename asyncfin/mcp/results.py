@@ -5,9 +5,8 @@ to do.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import accumulate
 from typing import Any
 
 from attrs import frozen
@@ -114,8 +113,7 @@ class Row:
     @property
     def size(self) -> int:
         """The characters in the longer of the two forms."""
-        text = sum(len(line) + 1 for line in self.lines)
-        return max(text, len(_to_json(self.fields)) + 1)
+        return max(len("\n".join(self.lines)), len(_to_json(self.fields))) + 1
 
 
 def quote(name: str) -> str:
@@ -141,35 +139,39 @@ def make_result(
         rows_as: the name of the rows in the structured content.
         facts: the structured content without rows and notes.
     """
+    lines = list(head)
     room = MAX_CHARACTERS - _RESERVED
-    room -= max(sum(len(line) + 1 for line in head), len(_to_json(facts)))
-    notes = [shorten(printable(note), _MAX_NOTE) for note in notes]
+    room -= max(len("\n".join([*head, ""])), len(_to_json(facts)))
     # Notes have half of the room at most: the other half is for rows.
-    sizes = [len(_to_json(note)) + 2 for note in notes]
-    count = _count_fitting(sizes[:MAX_NOTES], room // 2)
-    room -= sum(sizes[:count])
-    lines = notes[:count]
-    if count < len(notes):
-        note_count = counted(len(notes) - count, "more note")
-        lines.append(f"at least {note_count}: name fewer companies or series")
-    row_count = len(rows)
-    rows = rows[: _count_fitting([row.size for row in rows], room)]
-    if len(rows) < row_count:
-        omission = f"{row_count - len(rows):,} of {row_count:,} lines"
-        lines.insert(0, f"[{omission} are omitted: {advice}]")
+    room_below = room - room // 2
+    shown_notes = []
+    for note in notes[:MAX_NOTES]:
+        text = shorten(printable(note), _MAX_NOTE)
+        size = len(_to_json(text)) + 2
+        if room - size < room_below:
+            break
+        room -= size
+        shown_notes.append(text)
+    if len(shown_notes) < len(notes):
+        note_count = counted(len(notes) - len(shown_notes), "more note")
+        shown_notes.append(f"at least {note_count}: name fewer companies or series")
+    shown_fields: list[dict[str, Any]] = []
+    for row in rows:
+        room -= row.size
+        if room < 0:
+            omission = f"{len(rows) - len(shown_fields):,} of {len(rows):,} lines"
+            shown_notes.insert(0, f"[{omission} are omitted: {advice}]")
+            break
+        lines += row.lines
+        shown_fields.append(row.fields)
     if rows_as:
-        facts[rows_as] = [row.fields for row in rows]
-    row_lines = [line for row in rows for line in row.lines]
-    text = "\n".join([*head, *row_lines, *lines])
+        facts[rows_as] = shown_fields
+    text = "\n".join(lines + shown_notes)
     return CallToolResult(
         # The last cut is for a head that is too long by itself.
         content=[TextContent(text=text[:MAX_CHARACTERS])],
-        structured_content={**facts, "notes": lines},
+        structured_content={**facts, "notes": shown_notes},
     )
-
-
-def _count_fitting(sizes: Iterable[int], room: int) -> int:
-    return sum(total <= room for total in accumulate(sizes))
 
 
 def _to_json(value: object) -> str:
@@ -192,14 +194,15 @@ def error_result(error: AsyncfinError) -> CallToolResult:
         advice = "The service fails: call again after retry_after_seconds."
     # Without the Python that an error proposes.
     message = error.problem if isinstance(error, SelectionError) else str(error)
+    message = shorten(printable(message), 2000)
     facts: dict[str, Any] = {
         "error": type(error).__name__,
-        "message": shorten(printable(message), 2000),
+        "message": message,
         "retry_after_seconds": wait,
-        "resume_at": utc_text(resume_at) if resume_at else None,
+        "resume_at": None if resume_at is None else utc_text(resume_at),
         "do": advice,
     }
-    text = f"{facts['error']}: {facts['message']} {advice}"
+    text = f"{type(error).__name__}: {message} {advice}"
     return CallToolResult(
         content=[TextContent(text=text)], structured_content=facts, is_error=True
     )

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
-from attrs import evolve
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
@@ -251,27 +251,24 @@ class _Tools:
 
         async def find(call: _Call) -> CallToolResult:
             catalogues, notes = await self._read_catalogues(call, entities)
-            head = [
-                f"company {quote(catalogue.name)} ({catalogue.entity_id}): "
-                f"{len(catalogue):,} series"
-                for catalogue in catalogues
-            ]
+            head = []
+            for catalogue in catalogues:
+                company = f"company {quote(catalogue.name)} ({catalogue.entity_id})"
+                head.append(f"{company}: {len(catalogue):,} series")
+            rows: list[Row] = []
             if not words.strip():
-                rows = [row for entry in catalogues for row in _make_overview(entry)]
+                for catalogue in catalogues:
+                    rows += _make_overview(catalogue)
                 advice = "call find_series with words"
                 return make_result(head, rows, notes, advice, rows_as="series")
-            last_periods = [
-                await read_last_periods(self._client, catalogue)
-                for catalogue in catalogues
-            ]
-            # For ten large companies it takes a moment.
-            groups = await asyncio.to_thread(
-                lambda: SearchResult.group(
-                    catalogue.search(words, last_periods=periods)
-                    for catalogue, periods in zip(catalogues, last_periods, strict=True)
-                )
-            )
-            rows = [_make_match(matches, catalogues) for matches in groups[:_MAX_FOUND]]
+            results = []
+            for catalogue in catalogues:
+                periods = await read_last_periods(self._client, catalogue)
+                # Of a large company it takes a moment.
+                search = partial(catalogue.search, words, last_periods=periods)
+                results.append(await asyncio.to_thread(search))
+            groups = SearchResult.group(results)
+            rows += [_make_match(group, catalogues) for group in groups[:_MAX_FOUND]]
             rank = groups[0][0][1].rank if groups else Rank.EXACT
             if not rows:
                 head.append("nothing matches all words")
@@ -284,7 +281,8 @@ class _Tools:
                 )
             if rows:
                 head.append("series\tlabel\tscopes\tcadence\tdescription")
-            if (hidden_count := len(groups) - _MAX_FOUND) > 0:
+            hidden_count = len(groups) - _MAX_FOUND
+            if hidden_count > 0:
                 notes.append(f"{hidden_count:,} more match: use more words")
             return make_result(head, rows, notes, "use more words", rows_as="series")
 
@@ -309,10 +307,8 @@ class _Tools:
             if requests > call.limit:
                 limit = counted(call.limit, "request")
                 notes.insert(0, f"query would be rejected: a call may send {limit}")
-            head = [
-                f"{counted(requests, 'request')}; {call.spent} spent on catalogues by "
-                "this call"
-            ]
+            words = f"{call.spent} spent on catalogues by this call"
+            head = [f"{counted(requests, 'request')}; {words}"]
             return make_result(
                 head, [], notes, requests=requests, max_requests=call.limit
             )
@@ -406,10 +402,11 @@ class _Tools:
             await call.report()
         if not catalogues:
             raise next(iter(errors.values()))
-        return catalogues, [
-            _note_failure(f"company {quote(self._name(entity_id) or entity_id)}", error)
-            for entity_id, error in errors.items()
-        ]
+        notes = []
+        for entity_id, failure in errors.items():
+            name = quote(self._name(entity_id) or entity_id)
+            notes.append(_note_failure(f"company {name}", failure))
+        return catalogues, notes
 
     async def _plan(
         self,
@@ -439,8 +436,9 @@ class _Tools:
         names = entity_names(catalogues)
         for catalogue in catalogues:
             plan = None
-            if matching := find_series(catalogue, items):
-                select = Select.of(matching)
+            matching_series = find_series(catalogue, items)
+            if matching_series:
+                select = Select.of(matching_series)
                 plan = await self._client.plan(
                     catalogue, select, span, value_version=version
                 )
@@ -471,28 +469,27 @@ class _Tools:
                 problem += ", or call again: the catalogues are cached"
             raise SelectionError(problem)
 
-        async def read(part: Part) -> Part | AsyncfinError:
-            if part.plan is None:
-                return part
-            try:
-                return evolve(part, panel=await self._client.run(part.plan))
-            except AsyncfinError as error:
-                return error
+        errors: dict[str, AsyncfinError] = {}
+
+        async def read(part: Part) -> None:
+            if part.plan is not None:
+                try:
+                    part.panel = await self._client.run(part.plan)
+                except AsyncfinError as failure:
+                    errors[part.name] = failure
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(read(part)) for part in parts]
+            for part in parts:
+                group.create_task(read(part))
         await call.report()
+        if len(errors) == len(parts):
+            raise errors[parts[0].name]
         read_parts = []
-        errors = []
-        for part, task in zip(parts, tasks, strict=True):
-            result = task.result()
-            if isinstance(result, Part):
-                read_parts.append(result)
+        for part in parts:
+            if part.name in errors:
+                notes.append(_note_failure(part.name, errors[part.name]))
             else:
-                errors.append(result)
-                notes.append(_note_failure(part.name, result))
-        if not read_parts:
-            raise errors[0]
+                read_parts.append(part)
         return read_parts
 
     def _name(self, entity_id: str) -> str:
@@ -532,21 +529,23 @@ def _note_failure(company: str, error: AsyncfinError) -> str:
 
 
 def _to_list(texts: list[Any] | str | int) -> list[Any]:
-    return list(dict.fromkeys(texts if isinstance(texts, list) else [texts]))
+    if not isinstance(texts, list):
+        texts = [texts]
+    return list(dict.fromkeys(texts))
 
 
 def _make_match(
     matches: Sequence[tuple[int, Match]], catalogues: Sequence[Catalogue]
 ) -> Row:
     """Make the row of a metric and path; it names its companies unless all have it."""
-    places = [(catalogues[index], match) for index, match in matches]
-    cadences = dict.fromkeys(
-        catalogue.by_group[match.series.reporting_group_id].cadence
-        for catalogue, match in places
-    )
-    names = list(dict.fromkeys(catalogue.name for catalogue, _ in places))
-    catalogue, match = places[0]
-    series = match.series
+    names: dict[str, None] = {}
+    cadences: dict[str, None] = {}
+    for index, match in matches:
+        names[catalogues[index].name] = None
+        group = catalogues[index].by_group[match.series.reporting_group_id]
+        cadences[group.cadence] = None
+    index, match = matches[0]
+    catalogue, series = catalogues[index], match.series
     fields: dict[str, Any] = {
         "series": name_item((series.metric_id, series.scopes)),
         "metric": series.metric_id,
@@ -558,19 +557,19 @@ def _make_match(
     cells = [text for name, text in fields.items() if name != "metric"]
     if len(names) < len(catalogues):
         cells.append(f"only {', '.join(map(quote, names))}")
-        fields["only"] = names
+        fields["only"] = list(names)
     return Row(cells, fields)
 
 
 def _make_overview(catalogue: Catalogue) -> list[Row]:
     """Make rows of the metrics of a catalogue, the most used first."""
-    groups = [group.name for group in catalogue.groups]
-    scopes = [
-        f"{group.name} ({listed([scope.name for scope in group.scopes], 12)})"
-        for group in catalogue.scope_groups
-    ]
+    groups = [quote(group.name) for group in catalogue.groups]
+    scopes = []
+    for group in catalogue.scope_groups:
+        names = [scope.name for scope in group.scopes]
+        scopes.append(f"{group.name} ({listed(names, 12)})")
     head: tuple[str, ...] = (
-        f"groups of {quote(catalogue.name)}: {listed(list(map(quote, groups)))}",
+        f"groups of {quote(catalogue.name)}: {listed(groups)}",
         f"scopes: {quote('; '.join(scopes))}",
         "metrics (id, label, series), the most used first",
     )

@@ -5,10 +5,11 @@ their values. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
-from attrs import frozen
+from attrs import define
 
 from asyncfin import (
     Catalogue,
@@ -20,6 +21,7 @@ from asyncfin import (
     Plan,
     Select,
     Trailing,
+    Value,
     format_path,
     parse_path,
 )
@@ -38,7 +40,7 @@ PERIOD_WORDS = (
 )
 MISSING = "this company does not have the series"
 _AT = " @ "
-_YEAR = re.compile(r"\d{4}", re.ASCII)
+_YEAR = re.compile(r"\A\d{4}\Z", re.ASCII)
 _LONGEST = 160
 
 
@@ -65,11 +67,12 @@ def find_items(
     notes = []
     for name in names:
         paths = _find_paths(name, catalogues)
+        if len(paths) > MAX_PATHS:
+            hidden_count = counted(len(paths) - MAX_PATHS, "more scope path")
+            notes.append(f"{name}: {hidden_count}: find_series names them")
+        for path in paths[:MAX_PATHS]:
+            items[name, path] = None
         if paths:
-            items.update(((name, path), None) for path in paths[:MAX_PATHS])
-            if len(paths) > MAX_PATHS:
-                hidden_count = counted(len(paths) - MAX_PATHS, "more scope path")
-                notes.append(f"{name}: {hidden_count}: find_series names them")
             continue
         metric_id, _, text = name.rpartition(_AT)
         path = parse_path(text) if metric_id else ()
@@ -80,13 +83,14 @@ def find_items(
 
 
 def _find_paths(metric_id: str, catalogues: Iterable[Catalogue]) -> list[ScopePath]:
-    series = [
-        entry
-        for catalogue in catalogues
-        for entry in catalogue.by_metric.get(metric_id, ())
-    ]
-    totals = [entry for entry in series if entry.basis.casefold() == "consolidated"]
-    return list(dict.fromkeys(entry.scopes for entry in totals or series))
+    paths: dict[ScopePath, None] = {}
+    total_paths: dict[ScopePath, None] = {}
+    for catalogue in catalogues:
+        for series in catalogue.by_metric.get(metric_id, ()):
+            paths[series.scopes] = None
+            if series.basis.casefold() == "consolidated":
+                total_paths[series.scopes] = None
+    return list(total_paths or paths)
 
 
 def _reject_series(
@@ -102,16 +106,16 @@ def _reject_series(
 
 def _matching(catalogue: Catalogue, item: Item) -> list[CatalogueSeries]:
     metric_id, path = item
-    return [
-        series
-        for series in catalogue.by_metric.get(metric_id, ())
-        if series.scopes == path
-    ]
+    series = catalogue.by_metric.get(metric_id, ())
+    return [member for member in series if member.scopes == path]
 
 
 def find_series(catalogue: Catalogue, items: Iterable[Item]) -> list[CatalogueSeries]:
     """The series of a company, of every reporting group."""
-    return [series for item in items for series in _matching(catalogue, item)]
+    series = []
+    for item in items:
+        series += _matching(catalogue, item)
+    return series
 
 
 def find_periods(
@@ -125,11 +129,13 @@ def find_periods(
     Raises:
         SelectionError: they mean none, or no company has such periods.
     """
-    labels = [label.strip() for text in texts for label in str(text).split(",")]
+    labels = [label.strip() for label in ",".join(map(str, texts)).split(",")]
     selection = _find_selection(labels, catalogues[0])
     if isinstance(selection, Trailing):
         return selection, ()
-    named_periods = selection.periods if isinstance(selection, Exact) else ()
+    named_periods: tuple[Period, ...] = ()
+    if isinstance(selection, Exact):
+        named_periods = selection.periods
     return selection.resolve(catalogues), named_periods
 
 
@@ -137,16 +143,13 @@ def _find_selection(labels: list[str], catalogue: Catalogue) -> PeriodSelection:
     if labels == ["all periods"]:
         return FiscalRange()
     try:
-        return Exact(
-            dict.fromkeys(
-                f"FY{label}" if _YEAR.fullmatch(label) else label for label in labels
-            )
-        )
+        return Exact({_YEAR.sub(r"FY\g<0>", label): None for label in labels})
     except SelectionError:
         pass
+    words: Any = labels if len(labels) > 1 else labels[0]
     try:
         # The error of a text reports what it means.
-        return catalogue.resolve(cast(Any, labels if len(labels) > 1 else labels[0]))
+        return catalogue.resolve(words)
     except SelectionError as error:
         if isinstance(error.instead, PeriodSelection):
             return error.instead
@@ -159,7 +162,23 @@ def _find_selection(labels: list[str], catalogue: Catalogue) -> PeriodSelection:
 # --- results
 
 
-@frozen
+class Line(NamedTuple):
+    """A row of a company.
+
+    Attributes:
+        item: its metric and path.
+        series: the series, or None if the company does not have it.
+        group: its reporting group, if the company has two rows of the item.
+        values: the values by period, oldest first.
+    """
+
+    item: Item
+    series: CatalogueSeries | None = None
+    group: str = ""
+    values: Mapping[Period, Value] = MappingProxyType({})
+
+
+@define
 class Part:
     """One company's part of a result.
 
@@ -193,32 +212,29 @@ class Part:
             return tuple(sorted(listed_periods.intersection(self.selection.periods)))
         return () if self.panel is None else self.panel.periods
 
-    def lines(self) -> Iterator[tuple[Item, CatalogueSeries | None, str]]:
-        """Yield the series of each row, with its reporting group if it has two rows.
+    def lines(self) -> Iterator[Line]:
+        """Yield the rows.
 
         Of the series of a metric and path, such as annual and quarterly ones, those
         with a value are shown.
         """
         for item in self.items:
-            series = _matching(self.catalogue, item)
-            with_values = [entry for entry in series if self._has_value(entry)]
-            for entry in with_values or series[:1]:
-                group = entry.reporting_group_id if len(with_values) > 1 else ""
-                yield item, entry, group
-            if not series:
-                yield item, None, ""
-
-    def _has_value(self, series: CatalogueSeries) -> bool:
-        return not self.values(series).keys().isdisjoint(self.periods)
-
-    def values(self, series: CatalogueSeries) -> dict[Period, str]:
-        """The texts of a series by period, oldest first."""
-        if self.panel is None or series.series_id not in self.panel:
-            return {}
-        return {
-            period: value.text or f"{value.number:,}"
-            for period, value in self.panel[series.series_id].observations()
-        }
+            lines = []
+            empty_lines = []
+            for series in _matching(self.catalogue, item):
+                values: dict[Period, Value] = {}
+                if self.panel is not None and series.series_id in self.panel:
+                    values.update(self.panel[series.series_id].observations())
+                line = Line(item, series, series.reporting_group_id, values)
+                if values.keys().isdisjoint(self.periods):
+                    empty_lines.append(line)
+                else:
+                    lines.append(line)
+            if len(lines) > 1:
+                yield from lines
+            else:
+                line = (lines + empty_lines + [Line(item)])[0]
+                yield line._replace(group="")
 
 
 def make_rows(part: Part) -> Iterator[Row]:
@@ -232,27 +248,29 @@ def make_rows(part: Part) -> Iterator[Row]:
         title,
         "\t".join(["series", "label", "scopes", "description", *labels]),
     )
-    for item, series, group in part.lines():
-        label, description, values = item[0], MISSING, dict[Period, str]()
+    for item, series, group, values in part.lines():
+        metric_id, path = item
+        label, description = metric_id, MISSING
         if series is not None:
-            label, values = series.label, part.values(series)
-            description = describe(series)
-        scopes = " / ".join(catalogue.scope_names(item[1]))
+            label, description = series.label, describe(series)
+        scopes = " / ".join(catalogue.scope_names(path))
         if group:
             scopes += f" [{group}]"
-        texts = [values.get(period, "") for period in part.periods]
-        pairs = zip(labels, texts, strict=True)
+        texts = dict.fromkeys(labels, "")
+        for period, value in values.items():
+            if period.label in texts:
+                texts[period.label] = value.text or f"{value.number:,}"
         fields = {
             "company": catalogue.entity_id,
             "series": name_item(item),
-            "metric": item[0],
+            "metric": metric_id,
             "label": label,
             "scopes": scopes,
             "group": group,
             "description": description,
-            "values": {period: text for period, text in pairs if text},
+            "values": {period: text for period, text in texts.items() if text},
         }
-        cells = [name_item(item), label, scopes, description, *texts]
+        cells = [name_item(item), label, scopes, description, *texts.values()]
         yield Row(cells, fields, head)
         head = ()
 
@@ -273,60 +291,52 @@ def make_notes(part: Part) -> Iterator[str]:
         span = spanned(part.catalogue.periods) or "none"
         yield f"{part.name} has none of these periods; it has {span}"
         return
-    if absent := sorted(set(part.named_periods).difference(periods)):
+    absent = sorted(set(part.named_periods).difference(periods))
+    if absent:
         yield f"{part.name} does not have the periods {_join_labels(absent)}"
     cut_panel = panel.during(set(periods).intersection(panel.periods))
-    yield from (f"{part.name}: {note}" for note in cut_panel.notes)
-    for item, series, group in part.lines():
-        name = f"{part.name}: {name_item(item)}" + (f" [{group}]" if group else "")
+    for note in cut_panel.notes:
+        yield f"{part.name}: {note}"
+    for item, series, group, values in part.lines():
+        name = f"{part.name}: {name_item(item)}"
+        if group:
+            name += f" [{group}]"
         if series is None:
             yield f"{name}: {MISSING}"
         elif series.series_id in panel:
-            yield from _note_empty_cells(part, panel, name, series, cut_panel.gaps)
-            restated_periods = [
-                period
-                for period, value in panel[series.series_id].observations()
-                if period in periods and value.value_version == "latest_restated"
-            ]
+            # A line for each reason why cells are empty.
+            periods_by_reason: dict[str, list[Period]] = {}
+            restated_periods = []
+            for period in periods:
+                if period in values:
+                    if values[period].value_version == "latest_restated":
+                        restated_periods.append(period)
+                elif period not in cut_panel.gaps:
+                    reason = panel.why(series.series_id, period) or ""
+                    periods_by_reason.setdefault(reason, []).append(period)
+            for reason, empty_periods in periods_by_reason.items():
+                yield f"{name} is empty in {_join_labels(empty_periods)}: {reason}"
+            if periods_by_reason and values.keys().isdisjoint(periods):
+                yield f"{name} has values in: {spanned(list(values)) or 'no period'}"
             if restated_periods:
                 yield f"{name} is restated in {_join_labels(restated_periods)}"
-
-
-def _note_empty_cells(
-    part: Part,
-    panel: Panel,
-    name: str,
-    series: CatalogueSeries,
-    gaps: Sequence[Period],
-) -> Iterator[str]:
-    """Note why cells of a row are empty, a line for each reason."""
-    values = part.values(series)
-    periods_by_reason: dict[str, list[Period]] = {}
-    for period in part.periods:
-        if period not in values and period not in gaps:
-            reason = panel.why(series.series_id, period) or ""
-            periods_by_reason.setdefault(reason, []).append(period)
-    for reason, periods in periods_by_reason.items():
-        yield f"{name} is empty in {_join_labels(periods)}: {reason}"
-    if periods_by_reason and values.keys().isdisjoint(part.periods):
-        yield f"{name} has values in: {spanned(list(values)) or 'no period'}"
 
 
 def note_differences(parts: Sequence[Part]) -> Iterator[str]:
     """Note the metrics that companies describe differently: their units may differ."""
     descriptions: dict[str, dict[str, dict[str, None]]] = {}
     for part in parts:
-        for item, series, _ in part.lines():
-            if series is not None:
-                companies = descriptions.setdefault(item[0], {})
-                text = series.description.strip()
+        for line in part.lines():
+            if line.series is not None:
+                companies = descriptions.setdefault(line.series.metric_id, {})
+                text = line.series.description.strip()
                 companies.setdefault(text, {})[part.name] = None
     for metric_id, companies in descriptions.items():
         if len(companies) > 1:
-            texts = [
-                f"{', '.join(names)}: {quote(shorten_middle(text, _LONGEST))}"
-                for text, names in companies.items()
-            ]
+            texts = []
+            for text, names in companies.items():
+                text = quote(shorten_middle(text, _LONGEST))
+                texts.append(f"{', '.join(names)}: {text}")
             yield f"{metric_id} has different descriptions: {'; '.join(texts)}"
 
 

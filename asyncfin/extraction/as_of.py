@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import Period, checks, concat
@@ -37,6 +38,8 @@ _PERIOD = Period.__struct_fields__
 _CELL = ("entity_id", "asked_version", *TRIPLE, *_PERIOD)
 _NEEDED = (*SERIES, *_PERIOD, CHANGE, KNOWN_FROM)
 _NAMES = ("entity_id", "entity_name")
+# What `as_of` shows of an entity that became known later.
+_LATER = (*_NAMES, "kept_from")
 _ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *_PERIOD)
 # Rows that are gathered before they are merged into a smaller state.
 _AT_ONCE = 20_000
@@ -85,13 +88,14 @@ def read_changes(
     feed = open_feed(to)
     run, moment = _check_since(feed, since)
     footers = feed.chain(run)
-    if moment is not None:
-        footers = [footer for footer in footers if run_time(footer.run) >= moment]
     if last:
         footers = footers[-1:]
-    tables = [table for footer in footers for table in feed.tables(footer)]
-    runs = [footer.run for footer in footers]
-    return _join(tables or [empty_rows()], {"runs": runs})
+    runs, tables = [], [empty_rows()]
+    for footer in footers:
+        if moment is None or run_time(footer.run) >= moment:
+            runs.append(footer.run)
+            tables += feed.tables(footer)
+    return _join(tables, {"runs": runs})
 
 
 def as_of(
@@ -133,17 +137,18 @@ def as_of(
     footers = feed.chain()
     columns_read = tuple(dict.fromkeys([*names, *_NEEDED]))
     until = pa.scalar(moment)
+    early = []
+    for footer in footers:
+        moments = map(attrgetter("known_from"), footer.changes)
+        if min(moments, default=datetime.max.replace(tzinfo=UTC)) <= moment:
+            early.append(footer)
     rows = fold_changes(
         feed,
-        [
-            footer
-            for footer in footers
-            if any(entry.known_from <= moment for entry in footer.changes)
-        ],
+        early,
         columns_read,
         lambda table: compute.less_equal(table.column(KNOWN_FROM), until),
     )
-    keys = pa.table({name: plain(rows.column(name)) for name in _ORDER})
+    keys = pa.table(list(map(plain, rows.select(_ORDER))), _ORDER)
     order = compute.sort_indices(keys, [(name, "ascending") for name in _ORDER])
     facts = {
         "as_of": utc_text(moment),
@@ -167,14 +172,9 @@ def _find_later(
         names: dict[str, str | None] = {}
         for table in feed.tables(footer, _NAMES) if entries else ():
             names |= dict(example_rows(table, numbered(table, _NAMES[:1]), _NAMES))
-        later += [
-            {
-                "entity_id": entry.entity_id,
-                "entity_name": names[entry.entity_id],
-                "kept_from": utc_text(entry.known_from),
-            }
-            for entry in entries
-        ]
+        for entry in entries:
+            cells = entry.entity_id, names[entry.entity_id], utc_text(entry.known_from)
+            later.append(dict(zip(_LATER, cells, strict=True)))
     return later
 
 
@@ -197,12 +197,11 @@ def fold_changes(
     footers = list(footers)
     # Cells of entities with several series of one metric, reporting group and scope
     # path are distinguished by their series' ids.
-    ambiguous = {
-        entry.entity_id
-        for footer in footers
-        for entry in footer.changes
-        if entry.ambiguous
-    }
+    ambiguous = set()
+    for footer in footers:
+        for entry in footer.changes:
+            if entry.ambiguous:
+                ambiguous.add(entry.entity_id)
     id_set = pa.array(sorted(ambiguous), pa.string())
     waiting, slow, count = [], [], 0
     for footer in footers:
@@ -241,7 +240,7 @@ def _latest_by_id(rows: Any) -> Any:
     """
     cells: dict[int, dict[str, int]] = {}
     columns = (numbered(rows, _CELL), rows.column("series_id"), rows.column(CHANGE))
-    lists = [column.to_pylist() for column in columns]
+    lists = map(methodcaller("to_pylist"), columns)
     for row, (cell, series_id, change) in enumerate(zip(*lists, strict=True)):
         latest = cells.setdefault(cell, {})
         # The only row of a cell has the id that its series had when it was written.
@@ -251,7 +250,9 @@ def _latest_by_id(rows: Any) -> Any:
             latest.pop(series_id, None)
         else:
             latest[series_id] = row
-    last = [row for latest in cells.values() for row in latest.values()]
+    last: list[int] = []
+    for latest in cells.values():
+        last += latest.values()
     return rows.take(pa.array(last, pa.int64()))
 
 
@@ -305,7 +306,7 @@ def _check_moment(name: str, value: Moment) -> datetime:
             return run_time(value)
         with suppress(ValueError):
             value = datetime.fromisoformat(value)
-            value = value if value.tzinfo else value.replace(tzinfo=UTC)
+            value = value.replace(tzinfo=value.tzinfo or UTC)
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
     if isinstance(value, date) and not isinstance(value, datetime):

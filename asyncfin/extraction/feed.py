@@ -140,8 +140,10 @@ class Feed:
     def runs(self) -> list[str]:
         """Return the names of the runs, oldest first."""
         names = self.place.names(self._folder)
-        runs = [name.removesuffix(".parquet") for name in names]
-        for run in runs:
+        runs = []
+        for name in names:
+            run = name.removesuffix(".parquet")
+            runs.append(run)
             if not is_run(run):
                 raise ManifestMismatchError(
                     f"{self} contains {run}.parquet, which is not a run's file: remove "
@@ -216,7 +218,7 @@ class Feed:
         """Yield the rows of a run's file, in pieces; with `entity_ids` only those
         pieces that may have one of them.
         """
-        ids = None if entity_ids is None else list(entity_ids)
+        ids = entity_ids and list(entity_ids)
         with self._opened(footer.run) as file:
             rows = file.metadata.num_rows
             if rows != sum(publication.rows for publication in footer.publications):
@@ -324,28 +326,23 @@ def empty_rows() -> Any:
         KNOWN_FROM: pa.timestamp("us", "UTC"),
         RUN: word,
     }
-    fields = [pa.field(name, kind) for name, kind in columns.items()]
-    return pa.schema([*concat([]).schema, *fields]).empty_table()
+    return pa.schema([*concat([]).schema, *pa.schema(columns)]).empty_table()
 
 
 def _may_have(group: Any, entity_ids: Iterable[str]) -> bool:
     """Return whether a row group may have rows of an entity, by its statistics."""
-    statistics = next(
-        column.statistics
-        for column in map(group.column, range(group.num_columns))
-        if column.path_in_schema == "entity_id"
-    )
-    if statistics is None or not statistics.has_min_max:
-        return True
-    return any(
-        statistics.min <= entity_id <= statistics.max for entity_id in entity_ids
-    )
+    for column in map(group.column, range(group.num_columns)):
+        statistics = column.statistics
+        if column.path_in_schema == "entity_id" and statistics is not None:
+            low, high = statistics.min, statistics.max
+            return low is None or any(low <= name <= high for name in entity_ids)
+    return True
 
 
 def hash_records(records: Mapping[str, Record]) -> str:
     """Return a hash of which publication each entity's file has."""
-    publications = sorted(
-        (record.entity_id, record.dataset_id, record.created_timestamp.isoformat())
-        for record in records.values()
-    )
-    return sha256(json.dumps(publications).encode()).hexdigest()
+    publications = []
+    for record in records.values():
+        moment = record.created_timestamp.isoformat()
+        publications.append((record.entity_id, record.dataset_id, moment))
+    return sha256(json.dumps(sorted(publications)).encode()).hexdigest()

@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from attrs import define, evolve
@@ -116,14 +117,14 @@ def record_files(
     last: dict[str, Recorded] = {}
     changes: dict[str, list[tuple[RunFooter, Recorded]]] = {}
     for footer in feed.chain():
-        last |= {entry.entity_id: entry for entry in footer.publications}
-        for entry in footer.changes:
-            changes.setdefault(entry.entity_id, []).append((footer, entry))
-    entity_ids = {
-        entity_id
-        for entity_id, record in records.items()
-        if entity_id not in last or not last[entity_id].is_of(record)
-    }
+        for entry in footer.publications:
+            last[entry.entity_id] = entry
+            if entry.rows:
+                changes.setdefault(entry.entity_id, []).append((footer, entry))
+    entity_ids = set()
+    for entity_id, record in records.items():
+        if entity_id not in last or not last[entity_id].is_of(record):
+            entity_ids.add(entity_id)
     place = feed.place
     paths = {f"{place.name}/{name}" for name in place.names(place.name)}
     for entity_id, entry in last.items():
@@ -169,10 +170,8 @@ class _Changes:
             for start in range(0, len(entity_ids), _AT_ONCE):
                 ids = entity_ids[start : start + _AT_ONCE]
                 state = self._state_of(ids)
-                files = zip(ids, threads.map(self._read_file, ids), strict=True)
-                tables = [
-                    self._compare(entity_id, state, table) for entity_id, table in files
-                ]
+                files = threads.map(self._read_file, ids)
+                tables = list(map(partial(self._compare, state), ids, files))
                 # Whatever its rows, a table takes 60 kB.
                 yield pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
@@ -210,7 +209,7 @@ class _Changes:
             self.has_damage = True
             return None
 
-    def _compare(self, entity_id: str, state: Any, table: Any) -> Any:
+    def _compare(self, state: Any, entity_id: str, table: Any) -> Any:
         record = self.records.get(entity_id)
         if table is None and record is not None:  # it is damaged, and stays as it is
             return empty_rows()

@@ -130,11 +130,10 @@ def write_moments(
     place: Place, records: Mapping[str, Record], moments: Mapping[str, datetime]
 ) -> None:
     """Write when each file was shown to be current, with its publication. It blocks."""
-    entries = {
-        entity_id: (record.dataset_id, moments[entity_id])
-        for entity_id, record in list(records.items())
-        if entity_id in moments
-    }
+    entries = {}
+    for entity_id, record in list(records.items()):
+        if entity_id in moments:
+            entries[entity_id] = record.dataset_id, moments[entity_id]
     place.write_journal("confirmed.json", msgspec.json.encode(entries))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from asyncfin import Exact, FiscalRange, Period, Select, Trailing, checks
+from asyncfin import Exact, FiscalRange, Select, Trailing, checks
 from asyncfin.errors import SelectionError, shorten
 from asyncfin.typing import AskedVersion, PeriodSelection, Rule
 
@@ -84,13 +84,14 @@ def write_canonical(query: Mapping[str, Any]) -> str:
 
 def _describe_periods(periods: PeriodSelection) -> Any:
     if isinstance(periods, Exact):
-        return sorted(period.label for period in periods.periods)
-    # Without what is None, so that a field added later leaves old texts as they are.
-    return {
-        name: value.label if isinstance(value, Period) else value
-        for name, value in asdict(periods, recurse=False).items()
-        if value is not None
-    }
+        return sorted(map(str, periods.periods))
+    fields = {}
+    for name, value in asdict(periods, recurse=False).items():
+        # Without what is None, so that a field added later leaves old texts as they
+        # are.
+        if value is not None:
+            fields[name] = getattr(value, "label", value)
+    return fields
 
 
 def differences(text: str, old_text: str) -> str:
@@ -98,18 +99,23 @@ def differences(text: str, old_text: str) -> str:
     queries = json.loads(old_text), json.loads(text)
     parts = []
     for name in sorted(queries[0].keys() | queries[1].keys()):
-        texts = [_write_plainly(query.get(name)) or "all" for query in queries]
-        if texts[0] != texts[1]:
-            old, current = (shorten(text, 200) for text in texts)
-            parts.append(f"{name} ({old}, now {current})")
+        texts = []
+        for query in queries:
+            words = _write_plainly(query.get(name)) or "all"
+            texts.append(shorten(words, 200))
+        if queries[0].get(name) != queries[1].get(name):
+            parts.append(f"{name} ({', now '.join(texts)})")
     return ", ".join(parts)
 
 
 def _write_plainly(value: object) -> str:
     """Return a part of a query as words: ``Annual last 2``."""
     if isinstance(value, dict):
-        parts = (f"{name} {_write_plainly(part)}" for name, part in value.items())
-        return ", ".join(part.strip() for part in parts)
+        parts = []
+        for name, part in value.items():
+            text = f"{name} {_write_plainly(part)}"
+            parts.append(text.strip())
+        return ", ".join(parts)
     if isinstance(value, list):
         return ", ".join(map(_write_plainly, value))
     return str(value)

@@ -63,7 +63,8 @@ class Record:
 
 def panels_of(answer: EntityAnswer) -> list[Panel]:
     """Return the panels of an entity, that of the original values first."""
-    return [panel for panel in (answer.panel, answer.restated) if panel is not None]
+    panels = answer.panel, answer.restated
+    return [panel for panel in panels if panel is not None]
 
 
 def encode(
@@ -71,7 +72,7 @@ def encode(
 ) -> tuple[Record, bytes]:
     """Return what an entity has as a Parquet file, with its record."""
     panels = panels_of(answer)
-    panel, tables = panels[0], [panel.to_arrow() for panel in panels]
+    panel, tables = panels[0], list(map(Panel.to_arrow, panels))
     (facts,) = json.loads(tables[0].schema.metadata[METADATA])["panels"]
     select = question.select
     facts |= {
@@ -175,11 +176,8 @@ def read_records(
     library("pyarrow.parquet", "arrow")
     paths = [f"{place.name}/{name}" for name in place.names(place.name)]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        records = [
-            record
-            for record in threads.map(partial(_read_or_reject, place), paths)
-            if record is not None
-        ]
+        entries = list(threads.map(partial(_read_or_reject, place), paths))
+    records = filter(None, entries)
     of_question, others_ids = {}, []
     for record in records:
         if record.query == question.text:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -59,10 +60,10 @@ def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> Exit:
 def exit_code_of_failures(failures: Collection[Failure], entities: int) -> Exit:
     """Return the exit code where entities failed, of so many in all."""
     # If all failed for one reason, its exit code says more than "partial" does.
-    codes = {
-        exit_code_of(getattr(errors, failure.error, AsyncfinError), failure.concerns)
-        for failure in failures
-    }
+    codes = set()
+    for failure in failures:
+        kind = getattr(errors, failure.error, AsyncfinError)
+        codes.add(exit_code_of(kind, failure.concerns))
     if len(codes) == 1 and len(failures) == entities:
         return codes.pop()
     return Exit.FAILED if codes else Exit.OK
@@ -267,9 +268,7 @@ class ExtractReport:
             return Exit.USAGE
         if self.left:
             return Exit.INTERRUPTED
-        failures = [
-            entity.failure for entity in self.failed if entity.failure is not None
-        ]
+        failures = list(filter(None, map(attrgetter("failure"), self.failed)))
         return exit_code_of_failures(failures, len(self.entities))
 
     @property
@@ -345,11 +344,10 @@ def describe_spending(
 ) -> str:
     """Return requests for people: ``395 requests, 90 of them repeated: 90 x 503``."""
     text = counted(requests, "request")
-    if repeats:
-        reasons = ", ".join(
-            f"{count:,} x {reason}" for reason, count in sorted(repeats.items())
-        )
-        text += f", {sum(repeats.values()):,} of them repeated: {reasons}"
+    reasons = [f"{count:,} x {reason}" for reason, count in sorted(repeats.items())]
+    if reasons:
+        count = sum(repeats.values())
+        text += f", {count:,} of them repeated: {', '.join(reasons)}"
     if uncounted_chunks:
         times = counted(uncounted_chunks, "time")
         text += f", and those of workers that were killed ({times})"
@@ -358,20 +356,22 @@ def describe_spending(
 
 def find_unknown(missing: Sequence[Missing]) -> dict[str, tuple[str, ...]]:
     """Return the names that are missing everywhere, by field."""
-    unknown = {}
+    unknown = dict(missing[0])
     for field_name, names in missing[0].items():
-        lists = [of_entity.get(field_name, ()) for of_entity in missing]
-        absent = [name for name in names if all(name in texts for texts in lists)]
-        if absent:
-            unknown[field_name] = tuple(absent)
-    return unknown
+        for of_entity in missing:
+            names = tuple(filter(of_entity.get(field_name, ()).__contains__, names))
+        unknown[field_name] = names
+    return {name: names for name, names in unknown.items() if names}
 
 
 def describe_unknown(unknown: Missing, count: int, complaint: str | None) -> str:
     """Return names that none of so many entities has, for people, and what one of them
     has in place of these names.
     """
-    texts = [f"{name} {', '.join(map(repr, names))}" for name, names in unknown.items()]
+    texts = []
+    for field_name, names in unknown.items():
+        text = ", ".join(map(repr, names))
+        texts.append(f"{field_name} {text}")
     subject = f"none of {counted(count, 'entity', 'entities')} has"
     if count == 1:
         subject = "the entity does not have"
@@ -383,18 +383,19 @@ def _describe_missing(entities: Iterable[EntityReport]) -> list[str]:
     """Return a line for each id or word that entities do not have, the most frequent
     ones first.
     """
-    incomplete = [entity for entity in entities if entity.missing]
-    if not incomplete:
-        return []
-    counts: Counter[str] = Counter()
-    for entity in incomplete:
+    incomplete_count, counts = 0, Counter[str]()
+    for entity in entities:
+        incomplete_count += bool(entity.missing)
         for field_name, names in entity.missing.items():
-            counts.update(f"{field_name} {name!r}" for name in names)
-    lines = [
-        f"missing: {name} in {counted(count, 'entity', 'entities')}"
-        for name, count in counts.most_common()
-    ]
+            for name in names:
+                counts[f"{field_name} {name!r}"] += 1
+    if not incomplete_count:
+        return []
+    lines = []
+    for text, count in counts.most_common():
+        entities_text = counted(count, "entity", "entities")
+        lines.append(f"missing: {text} in {entities_text}")
     return [
-        f"entities that do not have all of the question: {len(incomplete):,}",
+        f"entities that do not have all of the question: {incomplete_count:,}",
         listed(lines, 5, between="\n"),
     ]

@@ -155,8 +155,8 @@ class FolderStore:
         # A record, or a part that is small beside a turn of a thread.
         if len(keys) == 1:
             self._check()
-            return [self._read(keys[0])]
-        return await self._run(lambda: list(map(self._read, keys)))
+            return [self._read(keys[0], is_use=True)]
+        return await self._run(lambda: [self._read(key, is_use=True) for key in keys])
 
     async def put(self, key: str, body: bytes) -> None:
         def put() -> None:
@@ -269,9 +269,9 @@ class FolderStore:
                         folder.mkdir(0o700)
         return os.open(path, flags, 0o600)
 
-    def _read(self, key: str) -> bytes | None:
+    def _read(self, key: str, *, is_use: bool = False) -> bytes | None:
         """Return the bytes of a file, or None if it does not exist. One that is not
-        ours counts as empty.
+        ours counts as empty. A use is noted, for eviction.
         """
         try:
             descriptor = os.open(f"{self._folder}/{key}", _READ)
@@ -286,7 +286,7 @@ class FolderStore:
             if stat.st_uid != os.geteuid():
                 return b""
             # A stamp each time would make a reader a writer.
-            if time() - stat.st_mtime > _TOUCHED_EVERY:
+            if is_use and time() - stat.st_mtime > _TOUCHED_EVERY:
                 with suppress(OSError):  # a read-only disk
                     os.utime(descriptor)
             return file.read()

@@ -272,6 +272,19 @@ async def test_full_folder_drops_replaced_publications_first(tmp_path: Path) -> 
     assert sum(file.stat().st_size for file in files_of(tmp_path / "cache")) <= limit
 
 
+async def test_eviction_uses_no_record(tmp_path: Path) -> None:
+    """Looking for what to evict leaves the time of the last use; reading a record does not."""
+    cache = FileCache(tmp_path / "cache", account="desk", max_bytes=40_000)
+    part = cache.partition(URL, TOKEN)
+    await part.observe(OTHER, EntityRecord(AT, DATASET))
+    (record,) = files_of(tmp_path / "cache")
+    os.utime(record, (time.time() - 7_200,) * 2)
+    part._store._evict()  # type: ignore[attr-defined]
+    assert time.time() - record.stat().st_mtime > 3_600
+    assert await current(part, OTHER) == DATASET
+    assert time.time() - record.stat().st_mtime < 3_600
+
+
 async def put_parts(
     part: Partition, entity_id: str, dataset_id: str, page: tuple, count: int, *, age: float = 0
 ) -> None:

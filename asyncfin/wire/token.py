@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import blake2b
+from math import inf
 from typing import NoReturn, TypeAlias
 
 import msgspec
@@ -79,7 +80,7 @@ class Secret:
     request tries it.
     """
 
-    __slots__ = ("core", "digest", "rejection", "text")
+    __slots__ = ("accepted_at", "core", "digest", "rejection", "text")
 
     def __init__(self, text: str) -> None:
         text_bytes = text.encode()
@@ -91,6 +92,7 @@ class Secret:
         # By which this process alone recognizes the token.
         self.digest = blake2b(text_bytes, key=_KEY, digest_size=16).hexdigest()
         self.rejection: _Rejection | None = None  # until the service accepts it
+        self.accepted_at = -inf  # when the last accepted request was sent, loop time
 
     def bearer(self) -> str:
         """Return the value of the Authorization header (spec 5)."""
@@ -98,7 +100,7 @@ class Secret:
 
     def record(self, error: Exception | None, sent_at: float, now: float) -> None:
         """Record what the response to a request with this token shows of it, at a loop
-        time.
+        time. The later request counts.
         """
         rejection, count = self.rejection, 0
         if rejection is not None:
@@ -106,10 +108,12 @@ class Secret:
                 return
             count = rejection.count
         if isinstance(error, AuthenticationError):
-            until = now + growing_wait(count)
-            self.rejection = _Rejection(error, now, until, count + 1)
+            if sent_at >= self.accepted_at:
+                until = now + growing_wait(count)
+                self.rejection = _Rejection(error, now, until, count + 1)
         elif error is None or getattr(error, "has_error_object", False):
             self.rejection = None
+            self.accepted_at = max(sent_at, self.accepted_at)
 
     def not_sent(self, now: float) -> AuthenticationError | None:
         """Return the error for a request while the token may not be sent."""

@@ -10,7 +10,7 @@ import pytest
 from asyncfin.errors import AuthenticationError
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
-from asyncfin.wire.token import token_file
+from asyncfin.wire.token import Secret, token_file
 from tests.services.raw import Received, answer, refusal
 from tests.wire.sending import READ, sending
 
@@ -93,6 +93,16 @@ async def test_accepted_token_is_sent_again() -> None:
         ends = await visit(sender, 20, 1)
     assert len(server.requests) == 21
     assert not any(isinstance(end, BaseException) for end in ends)
+
+
+def test_late_rejection_of_accepted_token() -> None:
+    """A request that was sent before an accepted one does not stop those after it."""
+    token = Secret("token-one")
+    token.record(None, 2.0, 3.0)
+    token.record(AuthenticationError(status=401), 1.0, 4.0)
+    assert token.rejection is None
+    token.record(AuthenticationError(status=401), 5.0, 6.0)
+    assert token.rejection is not None
 
 
 @pytest.mark.virtual

@@ -1,6 +1,7 @@
 """The token is a canary here: whatever is printed, logged, raised, observed or pickled is searched for it."""
 
 import asyncio
+import html
 import io
 import json
 import logging
@@ -22,7 +23,7 @@ from rich.traceback import Traceback
 
 from asyncfin import FileBucket, FileCache, FiscalRange, Select, extract
 from asyncfin.client import Client
-from asyncfin.errors import AuthenticationError, ServiceError
+from asyncfin.errors import AsyncfinError, AuthenticationError, ServiceError
 from asyncfin.events import Event
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.sandbox import Sandbox
@@ -127,6 +128,47 @@ async def test_echoing_errors_hide_the_token(
     for text in (*told_by(error), pickled(error), pickled(events), repr(events), caplog.text):
         assert not leaks(text)
     assert not leaks("".join(repr(vars(record)) for record in caplog.records))
+
+
+def escape_html(text: str) -> str:
+    """Return a text as OWASP's encoders write it."""
+    return "".join(letter if letter.isalnum() else f"&#x{ord(letter):X};" for letter in text)
+
+
+MIXED = {
+    "in HTML": html.escape(CANARY),
+    "in cautious HTML": escape_html(CANARY),
+    "in HTML, letter by letter": "".join(f"&#{ord(letter):03d};" for letter in CANARY),
+    "in HTML twice": html.escape(escape_html(CANARY)),
+    "in HTML of JSON": html.escape(FORMS["in JSON"]),
+    "in JSON of a URL": "".join(f"\\u0025{ord(letter):02X}" for letter in CANARY),
+    "in a URL of JSON": "".join(f"%5cu00{ord(letter):02X}" for letter in CANARY),
+    "in HTML of a URL": "".join(f"&#37;{ord(letter):02x}" for letter in CANARY),
+}
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("status", [200, 401, 502])
+@pytest.mark.parametrize("form", MIXED)
+async def test_error_pages_hide_mixed_escapes(form: str, status: int) -> None:
+    """A page of a proxy that shows the token in escapes of HTML, or in nested ones, is not shown."""
+    raw = answer(status, f"<p>denied: {MIXED[form]}</p>".encode(), x_request_id=MIXED[form])
+    async with sending(lambda _: raw) as (sender, _, events):
+        with pytest.raises(AsyncfinError) as caught:
+            await sender.send(READ)
+    assert "(secret)" in str(caught.value)
+    for text in (*told_by(caught.value), repr(events)):
+        assert MIXED[form] not in text
+        assert "denied" not in text
+
+
+@pytest.mark.virtual
+async def test_token_of_escapes_hides_nothing_else() -> None:
+    """A token that is nothing without its escapes is not found in every page."""
+    async with sending(lambda _: refusal(400, "validation_failed"), "\\" * 8) as (sender, _, _events):
+        with pytest.raises(ServiceError) as caught:
+            await sender.send(READ)
+    assert caught.value.code == "validation_failed"
 
 
 @pytest.mark.virtual

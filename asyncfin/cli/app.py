@@ -101,13 +101,11 @@ class _Helped(App):
         return self._options
 
 
-def application(*, listing: bool = False, command_name: str | None = None) -> App:
+def application(command_name: str | None = None) -> App:
     """Return the application.
 
-    Args:
-        listing: give each command its line of COMMANDS for help, for which it is not
-            imported.
-        command_name: the command whose help is printed, if any.
+    Each command has its line of COMMANDS as help, for which it is not imported, except
+    the one whose help is printed.
     """
     app = App(
         name="asyncfin",
@@ -133,7 +131,7 @@ def application(*, listing: bool = False, command_name: str | None = None) -> Ap
                 only.default(resolve_name(path))
                 app.command(only)
             else:
-                app.command(path, help=line if listing else None, group=group)
+                app.command(path, help=line, group=group)
     return app
 
 
@@ -144,11 +142,10 @@ def run(arguments: Sequence[str]) -> int:
     _prepare_streams()
     try:
         _check_text(arguments)
+        is_help = not {"--help", "-h"}.isdisjoint(arguments)
         match arguments:
-            case [] | ["--help" | "-h", *_]:
-                application(listing=True)(arguments)
-            case [name, "--help" | "-h"] if name in NAMES.values():
-                application(listing=True, command_name=name).help_print([name])
+            case [name, *_] if is_help and name in NAMES.values():
+                application(name).help_print([name])
             case _:
                 application()(arguments)
         sys.stdout.flush()

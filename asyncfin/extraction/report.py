@@ -368,14 +368,11 @@ def describe_unknown(unknown: Missing, count: int, complaint: str | None) -> str
     """Return names that none of so many entities has, for people, and what one of them
     has in place of these names.
     """
-    texts = []
-    for field_name, names in unknown.items():
-        text = ", ".join(map(repr, names))
-        texts.append(f"{field_name} {text}")
-    subject = f"none of {counted(count, 'entity', 'entities')} has"
-    if count == 1:
-        subject = "the entity does not have"
-    message = f"{subject} {shorten('; '.join(texts))}"
+    if count == 1 and complaint:
+        return complaint
+    texts = [f"{name} {', '.join(map(repr, names))}" for name, names in unknown.items()]
+    entities = counted(count, "entity", "entities")
+    message = f"none of {entities} has {shorten('; '.join(texts))}"
     return f"{message}; {complaint}" if complaint else message
 
 

@@ -40,6 +40,11 @@ def test_help_of_each_command(command: Command, monkeypatch: pytest.MonkeyPatch)
     assert not faults
 
 
+def test_help_may_follow_other_words(command: Command) -> None:
+    """As at the end of a long line; the word that is wrong before it does not matter."""
+    assert command("query", "apple", "--annual", "-h").out == command("query", "--help").out
+
+
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
 def test_commands_are_listed(command: Command, arguments: tuple[str, ...]) -> None:
     """Without a command the list of commands is shown, with a line for each, and the exit codes."""

@@ -55,7 +55,7 @@ async def test_unknown_name_is_reported(client: Client, folder: Path) -> None:
     select = Select(metric_ids=[metric_id, f"{metric_id}x"])
     cost = await extract_cost(client, IDS[:1], select, Annual(), to=folder)
     assert cost.unknown == {"metric_ids": (f"{metric_id}x",)}
-    assert f"the entity does not have metric_ids '{metric_id}x'" in str(cost)
+    assert f"has no metric '{metric_id}x'" in str(cost)
     assert f"close: {metric_id}" in str(cost)
     await extract(client, IDS[:1], select, Annual(), to=folder, allow_missing=True)
     again = await extract_cost(client, IDS[:1], select, Annual(), to=folder)

@@ -87,6 +87,13 @@ class CataloguePage(Head, kw_only=True):
     groups: tuple[Group, ...]
     next_cursor: str | None = None
 
+    def list_series(self) -> list[CatalogueSeries]:
+        """The series of all groups."""
+        series: list[CatalogueSeries] = []
+        for group in self.groups:
+            series += group.series
+        return series
+
 
 class Source(Struct):
     """Where a value comes from (spec 2.4)."""
@@ -180,8 +187,12 @@ def field_states(
         yield path, name, "unknown"
     for name, inner in members.items():
         if name in _OPTIONAL and not name.startswith("active_"):
-            state = "missing" if name not in body else ""
-            yield path, name, "null" if body.get(name, state) is None else state
+            state = ""
+            if name not in body:
+                state = "missing"
+            elif body[name] is None:
+                state = "null"
+            yield path, name, state
         elif name == "next_cursor" and body.get(name) == "":
             yield path, name, "empty"
         if inner is not None:
@@ -194,13 +205,15 @@ def differences(pages: Iterable[CataloguePage]) -> Iterator[str]:
     """
     texts: dict[tuple[str, str, str], Any] = {}
     for page in pages:
-        things: list[tuple[str, str, Any]] = [
-            ("$.groups[*]", group.reporting_group_id, group) for group in page.groups
-        ]
+        things: list[tuple[str, str, Struct]] = []
+        for group in page.groups:
+            group_id = group.reporting_group_id
+            things.append(("$.groups[*]", group_id, group))
         for part in page.scope_groups:
-            things.append(("$.scope_groups[*]", part.scope_group_id, part))
+            group_id = part.scope_group_id
+            things.append(("$.scope_groups[*]", group_id, part))
             for scope in part.scopes:
-                path = str(ScopeRef(part.scope_group_id, scope.scope_id))
+                path = str(ScopeRef(group_id, scope.scope_id))
                 things.append(("$.scope_groups[*].scopes[*]", path, scope))
         for place, thing_id, thing in things:
             for name in _OPTIONAL.intersection(thing.__struct_fields__):
@@ -232,7 +245,9 @@ class Words:
                     self._words.setdefault(name, Counter())[member] += 1
                 elif name in _NAMES:
                     texts = member if isinstance(member, list) else [member]
-                    self._names.update(text for text in texts if isinstance(text, str))
+                    for text in texts:
+                        if isinstance(text, str):
+                            self._names.add(text)
                 elif name in _IDS and isinstance(member, str):
                     self._private.add(member)
                 self.add(member)
@@ -241,18 +256,20 @@ class Words:
         """Whether a word can be part of a report, once all bodies have been added."""
         if not _HARMLESS.fullmatch(word) or _FIGURE.fullmatch(word):
             return False
-        if any(word in name for name in self._names):
-            return False
-        texts = self._names | self._private
-        return not any(text in word and _has_words(word, text) for text in texts)
+        for text in self._names | self._private:
+            if word in text and text in self._names:
+                return False
+            if text in word and _has_words(word, text):
+                return False
+        return True
 
     def lines(self) -> Iterator[tuple[str, int]]:
         """Yield, for each set, its line in a report and how many words it has."""
         for name, words in self._words.items():
             words_shown = sorted(filter(self.is_printable, words))[:_MAX_WORDS]
-            texts = [repr(word) for word in words_shown]
-            if count := len(words) - len(words_shown):
-                texts.append(f"{count:,} not shown")
+            texts = list(map(repr, words_shown))
+            if len(texts) < len(words):
+                texts.append(f"{len(words) - len(texts):,} not shown")
             yield f"{name}: {', '.join(texts)}", len(words)
 
 

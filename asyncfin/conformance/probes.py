@@ -71,20 +71,14 @@ class Probe(Reader):
             ServiceError, TransportError: the metadata are rejected, or not received.
         """
         complete = True
-        try:
-            await self._read_metadata()
-        except IncompleteError:
-            complete = False
-        if complete:
-            for check in (
-                self._check_catalogue,
-                self._check_queries,
-                self._check_account,
-            ):
-                try:
-                    await check()
-                except IncompleteError:
-                    complete = False
+        checks = (self._check_catalogue, self._check_queries, self._check_account)
+        for check in (self._read_metadata, *checks):
+            try:
+                await check()
+            except IncompleteError:
+                complete = False
+                if check == self._read_metadata:
+                    break
         findings = self._list_findings()
         return CheckReport(
             entity_id=self._entity_id,
@@ -112,11 +106,13 @@ class Probe(Reader):
             raise IncompleteError
         for path, count in Counter(differences(self._pages)).items():
             self._find("differs", "4.2", f"{path} differs between pages", count)
-        if instants := sum(not period.duration_months for period in self._periods):
+        durations = [period.duration_months for period in self._periods]
+        instants = durations.count(0)
+        if instants:
             statement = "periods have duration_months 0: no rule contains them"
             self._find("reading", "2.1", statement, instants, len(self._periods))
         page = await self._read_page(1, None)
-        count = sum(len(group.series) for group in page.groups)
+        count = len(page.list_series())
         if count > 1 or (count < len(self._series) and not page.next_cursor):
             self._find("break", "4.2 rule 1", "`limit` 1 is not observed")
         request = self._catalogue_request(1, None, pin=str(uuid4()))
@@ -129,11 +125,11 @@ class Probe(Reader):
         cursor, cursors, short = None, set[str](), 0
         for _ in range(budget):
             page = await self._read_page(100, cursor)
-            series = [entry for group in page.groups for entry in group.series]
-            count = len(self._series)
-            self._series |= {entry.series_id: entry for entry in series}
-            if repeats := count + len(series) - len(self._series):
-                self._find("break", "4.2 rule 1", "a series is listed twice", repeats)
+            series = page.list_series()
+            for entry in series:
+                if entry.series_id in self._series:
+                    self._find("break", "4.2 rule 1", "a series is listed twice")
+                self._series[entry.series_id] = entry
             self._pages.append(page)
             self._periods = tuple(sorted({*self._periods, *page.periods}))
             cursor = page.next_cursor or None
@@ -237,36 +233,30 @@ class Probe(Reader):
         """Compare the cells of a range and of exact periods, in series that both pages
         list.
         """
-        series_ids = range_rows.keys() & exact.keys()
-        range_cells, exact_cells = (
-            {
-                (series_id, period)
-                for series_id in series_ids
-                for period in rows[series_id]
-                if period in periods.periods
-            }
-            for rows in (range_rows, exact)
-        )
-        for form, missing, cells in (
-            (
-                "fiscal_range leaves out values that exact",
-                exact_cells - range_cells,
-                exact_cells,
-            ),
-            (
-                "exact leaves out values that fiscal_range",
-                range_cells - exact_cells,
-                range_cells,
-            ),
-        ):
-            if missing:
-                self._find("break", "4.3", f"{form} has", len(missing), len(cells))
+        range_cells = set()
+        exact_cells = set()
+        for series_id in range_rows.keys() & exact.keys():
+            for period in periods.periods:
+                if period in range_rows[series_id]:
+                    range_cells.add((series_id, period))
+                if period in exact[series_id]:
+                    exact_cells.add((series_id, period))
+        missing = exact_cells - range_cells
+        if missing:
+            statement = "fiscal_range leaves out values that exact has"
+            self._find("break", "4.3", statement, len(missing), len(exact_cells))
+        missing = range_cells - exact_cells
+        if missing:
+            statement = "exact leaves out values that fiscal_range has"
+            self._find("break", "4.3", statement, len(missing), len(range_cells))
 
     def _compare_versions(self, original: Rows, latest: Rows) -> None:
-        common = original.keys() & latest.keys()
-        count = sum(len(original[series_id]) for series_id in common)
-        equal = all(original[series_id] == latest[series_id] for series_id in common)
-        if count and equal and not self._has_restated:
+        count = 0
+        for series_id in original.keys() & latest.keys():
+            if original[series_id] != latest[series_id]:
+                return
+            count += len(original[series_id])
+        if count and not self._has_restated:
             statement = (
                 "all values are equal in both versions: value_version may be ignored"
             )
@@ -278,16 +268,16 @@ class Probe(Reader):
         If possible it is one whose query has another duration of the same end: the
         response has all series of the metric and the path, of every group.
         """
-        cells: dict[tuple[str, ScopePath, Period], None] = {}
-        for version, series_id, period in self._numbers:
+        periods_of: dict[tuple[str, ScopePath, int], dict[Period, None]] = {}
+        for series_id, period in self._numbers["original"]:
             series = self._series.get(series_id)
-            if version == "original" and series is not None:
-                cells[series.metric_id, series.scopes, period] = None
-        ends = Counter((metric, path, end.fiscal_end) for metric, path, end in cells)
-        for metric_id, path, period in sorted(
-            cells, key=lambda cell: ends[cell[0], cell[1], cell[2].fiscal_end] < 2
-        )[:1]:
-            query = self._query(Exact((period,)), metrics=[metric_id], paths=[path])
+            if series is not None:
+                key = series.metric_id, series.scopes, period.fiscal_end
+                periods_of.setdefault(key, {})[period] = None
+        if periods_of:
+            key = max(periods_of, key=lambda key: len(periods_of[key]) > 1)
+            periods = Exact(list(periods_of[key])[:1])
+            query = self._query(periods, metrics=[key[0]], paths=[key[1]])
             await self._read(query, "a cell alone")
 
     async def _check_pages(self) -> None:
@@ -309,19 +299,16 @@ class Probe(Reader):
         page = await self._read(self._query(_TRAILING), "trailing")
         if page is None or page[1] is not None:
             return
-        rows = page[0]
-        valued_periods = {
-            period
-            for version, series_id, period in self._numbers
-            if version == "original" and series_id in rows
-        }
-        if not valued_periods:
+        theirs: set[Period] = set()
+        theirs.update(*page[0].values())
+        periods = set()
+        for series_id, period in self._numbers["original"]:
+            if series_id in page[0]:
+                periods.add(period)
+        if not periods:
             return
-        anchor = max(valued_periods)
-        ours = {
-            period for period in valued_periods if _TRAILING.contains(period, anchor)
-        }
-        theirs = {period for row in rows.values() for period in row}
+        anchor = max(periods)
+        ours = {period for period in periods if _TRAILING.contains(period, anchor)}
         if theirs != ours:
             statement = (
                 "the service's trailing window differs from asyncfin's, which cuts it "
@@ -362,16 +349,16 @@ class Probe(Reader):
         stale = evolve(query, expected_dataset_id=str(uuid4()))
         statement = "another expected_dataset_id"
         await self._expect_rejection(self._request(stale), "4.3 rule 6", statement, 409)
-        for statement, wrong in {
-            "an unknown metric": evolve(query, metric_ids=(unknown,)),
-            "an unknown scope path": evolve(
-                query, scope_combinations=((("unknown", unknown),),)
-            ),
-            "an unknown reporting group": evolve(query, reporting_group_ids=(unknown,)),
-        }.items():
-            await self._expect_rejection(
-                self._request(wrong), "4.3 rule 5", statement, 400
-            )
+        path = (("unknown", unknown),)
+        wrong_queries = {
+            "metric": evolve(query, metric_ids=(unknown,)),
+            "scope path": evolve(query, scope_combinations=(path,)),
+            "reporting group": evolve(query, reporting_group_ids=(unknown,)),
+        }
+        for noun, wrong_query in wrong_queries.items():
+            request = self._request(wrong_query)
+            statement = f"an unknown {noun}"
+            await self._expect_rejection(request, "4.3 rule 5", statement, 400)
         stale_and_wrong = evolve(stale, metric_ids=(unknown,))
         response = await self._fetch(self._request(stale_and_wrong))
         first = ""
@@ -396,19 +383,18 @@ class Probe(Reader):
         batch = plan.batches[0]
         page = await self._read(batch, f"the first of a plan, {_size_of(batch)}")
         # A page that is not full has the others on the next one.
-        if page is None or page[1] is not None or page[0].keys() >= batch.matched:
+        if page is None or page[1] is not None:
             return
         absent = batch.matched - page[0].keys()
+        if not absent:
+            return
         select = Select(series_ids=sorted(absent))
         plan = await self._client.plan(catalogue, select, FiscalRange())
         await self._read(plan.batches[0], "series that were left out")
         # The numbers of that page are among them.
-        valued_ids = {
-            series_id
-            for version, series_id, _ in self._numbers
-            if version == "original"
-        }
-        if lost := absent & valued_ids:
+        valued_ids = {series_id for series_id, _ in self._numbers["original"]}
+        lost = absent & valued_ids
+        if lost:
             statement = "a query leaves out series that another one lists"
             self._find("break", "4.3", statement, len(lost), len(batch.matched))
 
@@ -418,10 +404,12 @@ class Probe(Reader):
         for series in self._series.values():
             ids = {name: getattr(series, name) for name in ("series_id", *IDENTITY)}
             members.setdefault(series.reporting_group_id, []).append(ModelSeries(**ids))
-        groups = tuple(
-            ReportingGroup(reporting_group_id=group_id, series=tuple(series_of_group))
-            for group_id, series_of_group in members.items()
-        )
+        groups = []
+        for group_id, series_of_group in members.items():
+            group = ReportingGroup(
+                reporting_group_id=group_id, series=tuple(series_of_group)
+            )
+            groups.append(group)
         head = self._head
         return Catalogue(
             head.entity_id,
@@ -430,7 +418,7 @@ class Probe(Reader):
             read_moment(head),
             self._periods,
             (),
-            groups,
+            tuple(groups),
         )
 
     # --- the account (spec 4.4, 4.5)

@@ -23,6 +23,7 @@ from asyncfin.conformance.bodies import (
     Head,
     QueryPage,
     QuerySeries,
+    Value,
     Words,
     field_states,
 )
@@ -85,8 +86,8 @@ class Reader:
     _series: dict[str, CatalogueSeries] = field(factory=dict)
     _has_all_series: bool = False
     _periods: tuple[Period, ...] = ()
-    # The numbers of the responses so far, by value version, series and period.
-    _numbers: dict[tuple[str, str, Period], Any] = field(factory=dict)
+    # The numbers of the responses so far by series and period, of each value version.
+    _numbers: dict[str, dict[tuple[str, Period], Any]] = field(factory=dict)
     _has_restated: bool = False  # whether a value was labelled `latest_restated`
 
     def _list_findings(self) -> list[Finding]:
@@ -116,15 +117,13 @@ class Reader:
         key = kind, spec, statement
         finding = self._findings.get(key)
         if finding is None:
-            request_id = self._request_id if kind == "break" else None
-            finding = Finding(
-                kind=kind, spec=spec, what=statement, count=0, request_id=request_id
-            )
-        self._findings[key] = evolve(
-            finding,
-            count=finding.count + count,
-            of=None if total is None else (finding.of or 0) + total,
-        )
+            finding = Finding(kind=kind, spec=spec, what=statement, count=0)
+            if kind == "break":
+                finding = evolve(finding, request_id=self._request_id)
+        if total is not None:
+            total += finding.of or 0
+        count += finding.count
+        self._findings[key] = evolve(finding, count=count, of=total)
 
     # --- requests
 
@@ -242,12 +241,18 @@ class Reader:
             periods: None: the catalogue's whole span.
         """
         series = list(self._series.values())[:20]
-        first, last = self._periods[0], self._periods[-1]
-        span = FiscalRange((first.year, first.end_month), (last.year, last.end_month))
+        if not metrics:
+            metrics = list(dict.fromkeys(entry.metric_id for entry in series))
+        if not paths:
+            paths = list(dict.fromkeys(entry.scopes for entry in series))
+        if periods is None:
+            first, last = self._periods[0], self._periods[-1]
+            start, end = (first.year, first.end_month), (last.year, last.end_month)
+            periods = FiscalRange(start, end)
         return Query(
-            metrics or [*dict.fromkeys(entry.metric_id for entry in series)],
-            paths or [*dict.fromkeys(entry.scopes for entry in series)],
-            periods or span,
+            metrics,
+            paths,
+            periods,
             value_version=version,
             expected_dataset_id=self._head.dataset_id,
         )
@@ -301,9 +306,10 @@ class Reader:
         if isinstance(response, ServiceError):
             if not is_rejection(response):
                 raise self._fail(response, "4.3")
-            kind: Kind = "limit" if response.status == _TOO_LARGE else "break"
-            statement = f"a valid query is rejected: {statement}"
-            self._find(kind, "4.3", statement)
+            kind: Kind = "break"
+            if response.status == _TOO_LARGE:
+                kind = "limit"
+            self._find(kind, "4.3", f"a valid query is rejected: {statement}")
             return None
         if not self._has_object(response, "4.3", f"a valid query ({statement})"):
             return None
@@ -321,34 +327,32 @@ class Reader:
             self._compare_series(series, query)
             row = rows[series.series_id] = {}
             for period, value in zip(page.periods, series.values, strict=True):
-                if value is None:
-                    continue
-                row[period] = value.number
-                if value.value_version == "latest_restated":
-                    self._has_restated = True
-                    if query.value_version == "original":
-                        breach = "original values are labelled latest_restated"
-                        self._find("break", "9.3", breach)
+                if value is not None:
+                    row[period] = value.number
+                    self._check_label(value, query)
         self._compare_rows(rows, query, statement)
         return rows, page.next_cursor or None
 
+    def _check_label(self, value: Value, query: Query) -> None:
+        if value.value_version == "latest_restated":
+            self._has_restated = True
+            if query.value_version == "original":
+                breach = "original values are labelled latest_restated"
+                self._find("break", "9.3", breach)
+
     def _compare_rows(self, rows: Rows, query: Query, statement: str) -> None:
         """Compare cells with the query's periods, and with those of earlier queries."""
-        cells = [
-            (series_id, period, number)
-            for series_id, row in rows.items()
-            for period, number in row.items()
-        ]
-        if isinstance(query.periods, Exact):
-            periods = query.periods.periods
-            outside = sum(period not in periods for _, period, _ in cells)
-            if outside:
-                breach = "exact returns values in periods that were not selected"
-                self._find("break", "4.3", breach, outside, len(cells))
-        different = 0
-        for series_id, period, number in cells:
-            key = query.value_version, series_id, period
-            different += self._numbers.setdefault(key, number) != number
+        numbers = self._numbers.setdefault(query.value_version, {})
+        count = outside = different = 0
+        for series_id, row in rows.items():
+            for period, number in row.items():
+                count += 1
+                if isinstance(query.periods, Exact):
+                    outside += period not in query.periods.periods
+                different += numbers.setdefault((series_id, period), number) != number
+        if outside:
+            breach = "exact returns values in periods that were not selected"
+            self._find("break", "4.3", breach, outside, count)
         if different:
             breach = f"numbers differ between two queries ({statement})"
             self._find("break", "4.3", breach, different)
@@ -368,12 +372,14 @@ class Reader:
             statement = "a series was not selected"
             self._find("break", "4.3 rule 1", statement)
         for name in (*IDENTITY, *DESCRIPTIVE):
-            pair = getattr(series, name), getattr(entry, name)
-            # A text that is absent is a finding of its own.
-            if pair[0] != pair[1] and (name in IDENTITY or all(pair)):
-                statement = f"$.series[*].{name} differs from the catalogue"
-                severity: Kind = "break" if name in IDENTITY else "differs"
-                self._find(severity, "2.4", statement)
+            text, listed_text = getattr(series, name), getattr(entry, name)
+            if text == listed_text:
+                continue
+            statement = f"$.series[*].{name} differs from the catalogue"
+            if name in IDENTITY:
+                self._find("break", "2.4", statement)
+            elif text and listed_text:  # a text that is absent is a finding of its own
+                self._find("differs", "2.4", statement)
 
     async def _expect_rejection(
         self, request: Request, spec: str, statement: str, status: Literal[400, 409]
@@ -463,9 +469,10 @@ def _remove_values(problem: str) -> str:
     message, _, path = problem.partition(" - at `")
     place = re.sub(r"\[[^\]]*\]", "[*]", path.removesuffix("`") or "$")
     reason = ""
-    if kinds := _EXPECTED.match(message):
+    kinds, missing = _EXPECTED.match(message), _MISSING.fullmatch(message)
+    if kinds:
         reason = ": " + kinds[0].replace("`", "")
-    if missing := _MISSING.fullmatch(message):
+    if missing:
         place += f".{missing[1]}"
         reason = ": a required field is missing"
     if not re.fullmatch(r"[$\w.\[\]*]{1,100}", place):

@@ -77,7 +77,10 @@ class CheckReport:
     @property
     def breaks(self) -> tuple[Finding, ...]:
         """The findings of the kind ``"break"``."""
-        return tuple(finding for finding in self.findings if finding.kind == "break")
+        return tuple(self._select("break"))
+
+    def _select(self, kind: Kind) -> list[Finding]:
+        return [finding for finding in self.findings if finding.kind == kind]
 
     def to_json(self) -> str:
         """Write the report as a JSON object, with the attributes of this class and of
@@ -93,7 +96,7 @@ class CheckReport:
             verdict += "; not all checks were made"
         lines = [f"{self.entity_id}: {counted(self.requests, 'request')}, {verdict}"]
         for kind, meaning in KINDS.items():
-            findings = [finding for finding in self.findings if finding.kind == kind]
+            findings = self._select(kind)
             if findings:
                 lines += ["", f"{kind}: {meaning}"]
                 lines += [f"  {finding}" for finding in findings]

@@ -96,11 +96,8 @@ def _read_report_period(field: str) -> ValueColumn:
     )
 
 
-_FORMAT = next(
-    place
-    for place, column in enumerate(frame.COLUMNS)
-    if column.name == COLUMN_OF["number_format"]
-)
+_NAMES = [column.name for column in frame.COLUMNS]
+_FORMAT = _NAMES.index(COLUMN_OF["number_format"])
 COLUMNS: tuple[Column, ...] = (
     *frame.COLUMNS[:_FORMAT],
     *map(_read_period, PERIOD_FIELDS),
@@ -118,11 +115,10 @@ COLUMNS: tuple[Column, ...] = (
 )
 _BY_NAME = {column.name: column for column in COLUMNS}
 # The fields that a value may be without.
-_DEFAULTS = {
-    field.name: (field.default,)
-    for field in msgspec.structs.fields(Value)
-    if not field.required
-}
+_DEFAULTS = {}
+for _field in msgspec.structs.fields(Value):
+    if not _field.required:
+        _DEFAULTS[_field.name] = (_field.default,)
 
 
 # A Struct type is slow to make, and the same columns are requested again.

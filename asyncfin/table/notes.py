@@ -110,11 +110,13 @@ def _note_scaled_texts(grid: Grid) -> str:
         if scaling(series.number_format) > 1:
             labels = formats.setdefault(series.number_format, {})
             labels[_shorten(series.label)] = None
-    return "; ".join(
-        f"texts of {listed(list(labels), 3)} are scaled by their format "
-        f"{number_format}: 1 is {scaling(number_format):,}"
-        for number_format, labels in formats.items()
-    )
+    notes = []
+    for number_format, labels in formats.items():
+        notes.append(
+            f"texts of {listed(list(labels), 3)} are scaled by their format "
+            f"{number_format}: 1 is {scaling(number_format):,}"
+        )
+    return "; ".join(notes)
 
 
 def _note_containing_paths(grid: Grid) -> str:
@@ -189,10 +191,9 @@ def describe_rows(rows: Iterable[Row], *, all_rows: bool = True) -> Iterator[str
             labels_of.setdefault(text, []).append(label)
             continue
         # First: figures with different units look alike.
-        parts = [
-            f"{listed(list(names_of), _MOST)}: {text or 'none'}"
-            for text, names_of in by_text.items()
-        ]
+        parts = []
+        for text, names_of in by_text.items():
+            parts.append(f"{listed(list(names_of), _MOST)}: {text or 'none'}")
         lines.append(f"{label}, different descriptions: {'; '.join(parts)}")
     if all_rows:
         for text, labels in labels_of.items():

@@ -267,11 +267,11 @@ class Panel(Forms):
         """
         if len(self) == 1:
             return next(iter(self))
-        names = [
-            f"{head.series_id} ({shorten(head.label, _LONGEST)},"
-            f" {self._grid.path_names(head)}, {head.reporting_group_id})"
-            for head in self._grid.series
-        ]
+        names = []
+        for head in self._grid.series:
+            label, scopes = shorten(head.label, _LONGEST), self._grid.path_names(head)
+            group_id = head.reporting_group_id
+            names.append(f"{head.series_id} ({label}, {scopes}, {group_id})")
         message = f"one series was expected, the panel has {len(self)}: "
         message += listed(names, 5, between="; ")
         raise SelectionError(message.removesuffix(": "))

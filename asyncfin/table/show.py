@@ -361,11 +361,10 @@ class Latest:
         rows = self.rows(unit)
         names = name_rows(rows, entities=self._grids if len(self._grids) > 1 else ())
         heads = [*names.heads, "period", "value"]
-        lines = [
-            [*names.name(row), period.label, text]
-            for row in rows
-            for period, text in row.texts.items()
-        ]
+        lines = []
+        for row in rows:
+            for period, text in row.texts.items():
+                lines.append([*names.name(row), period.label, text])
         notes_below = [*self.notes, *describe_rows(rows)]
         if len(self._grids) == 1:
             notes_below.append(describe_contents(self._grids[0])[0])

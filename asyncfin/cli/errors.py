@@ -110,7 +110,7 @@ _OPTIONS = {
 }
 _SAME_NAMES = (
     *("base_url", "rate", "last", "history", "since", "port", "daily_budget"),
-    *("max_in_flight", "max_outage", "max_requests", "max_age"),
+    *("max_in_flight", "max_outage", "max_requests", "max_age", "fresh_for"),
 )
 for _field in (*SELECT_OPTIONS, *_SAME_NAMES):
     _OPTIONS[_field] = f"--{SELECT_OPTIONS.get(_field, _field).replace('_', '-')}"
@@ -127,6 +127,7 @@ _PHRASES = {
     "months or a year,": "a year, a month such as FY2024-03, or a period such as "
     "FY2024-Q1,",
     "allow_http=True": "--allow-http is given",
+    "refresh=True": "--refresh",
     "extract(..., history=True) (--history on the command line)": "extract --history",
 }
 
@@ -325,6 +326,7 @@ _ELSEWHERE = {
     "--start": "--from",
     "--end": "--to",
     "--format": "--json or --csv",
+    "--csv": "asyncfin query --csv",
     "--force": "--replace",
     "--overwrite": "--replace",
 }

@@ -89,6 +89,8 @@ MISTAKES = [
     ("known-by E", "there is no known-by: did you mean asyncfin as-of FOLDER WHEN?"),
     ("extract E --into night --latest 1", "did you mean asyncfin query --latest N, or --annual --last N?"),
     ("extract E --into night --ttm", "did you mean asyncfin query --ttm, or --trailing 12?"),
+    ("extract E --into night --csv", "did you mean asyncfin query --csv?"),
+    ("extract E --into x --refresh --fresh-for 1h", "--refresh reads every entity again: leave out --fresh"),
     # Commands.
     ("querry E", 'Unknown command "querry". Did you mean "query"?'),
     ("sandbox ids.txt --port 0", "one JSON object; `asyncfin record ENTITY_ID > FILE.json.gz` writes one"),

@@ -15,10 +15,10 @@ from asyncfin.checks import check_entity_id
 from asyncfin.cli.errors import UsageError, prefix_errors, print_error
 from asyncfin.cli.options import (
     Form,
+    IdsInput,
     Names,
     Selection,
     Service,
-    entity_group,
     has_path,
     open_text,
 )
@@ -269,9 +269,7 @@ def _make_match(
 
 async def names(
     *entity_ids: str,
-    ids: Annotated[
-        Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)
-    ] = None,
+    ids: IdsInput = None,
     file: Annotated[Path | None, Parameter(name="--into")] = None,
     names: Names = Names(),
     service: Service = Service(),

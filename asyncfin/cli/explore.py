@@ -7,7 +7,6 @@ import re
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -15,10 +14,10 @@ from cyclopts.validators import Number
 
 from asyncfin.cli.errors import UsageError, print_error
 from asyncfin.cli.options import (
+    IdsFile,
     Names,
     Service,
     Texts,
-    entity_group,
     require,
 )
 from asyncfin.cli.terminal import progress_console, screen
@@ -33,7 +32,7 @@ _Seconds = Annotated[float, Parameter(validator=Number(gte=0), show_default=True
 
 async def explore(
     *entity_ids: str,
-    ids: Annotated[Path | None, Parameter(group=entity_group)] = None,
+    ids: IdsFile = None,
     port: Annotated[
         int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))
     ] = 8766,
@@ -135,7 +134,7 @@ def _listen(label: str, host: str, port: int) -> socket.socket:
 
 async def mcp(
     *entity_ids: str,
-    ids: Annotated[Path | None, Parameter(group=entity_group)] = None,
+    ids: IdsFile = None,
     max_requests: Annotated[
         int, Parameter(validator=Number(gte=1), show_default=True)
     ] = 20,

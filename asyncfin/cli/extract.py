@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import asdict, evolve, frozen
@@ -25,12 +24,13 @@ from asyncfin.cli.errors import (
 from asyncfin.cli.options import (
     STDIN,
     AsJson,
+    IdsInput,
+    IsRestated,
     Names,
     Pace,
     Periods,
     Selection,
     Service,
-    entity_group,
     require_place,
 )
 from asyncfin.cli.terminal import print_json, print_line, progress_console
@@ -123,12 +123,10 @@ class Run:
 def extract(
     *entity_ids: str,
     folder: Annotated[str, Parameter(name="--into", converter=_parse_folder)],
-    ids: Annotated[
-        Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)
-    ] = None,
+    ids: IdsInput = None,
     dry_run: bool = False,
     run: Run = Run(),
-    is_restated: Annotated[bool, Parameter(name="--restated")] = False,
+    is_restated: IsRestated = False,
     has_both: Annotated[bool, Parameter(name="--both")] = False,
     quiet: bool = False,
     json: AsJson = False,

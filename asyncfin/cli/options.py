@@ -26,7 +26,7 @@ Texts = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
 STDIN = Path("-")
 
-entity_group = Group("Which entities", sort_key=0)
+_ENTITIES = Group("Which entities", sort_key=0)
 _SERIES = Group(
     "Which series (each option narrows; repeat one for any of several)", sort_key=1
 )
@@ -44,6 +44,10 @@ def parse_whole(_: Any, tokens: Iterable[Token]) -> int:
 
 
 Whole = Annotated[int | None, Parameter(converter=parse_whole)]
+# A file of entity ids; the one of input may be standard input.
+IdsFile = Annotated[Path | None, Parameter(group=_ENTITIES)]
+IdsInput = Annotated[Path | None, Parameter(allow_leading_hyphen=True, group=_ENTITIES)]
+IsRestated = Annotated[bool, Parameter(name="--restated")]
 
 
 def has_path(path: str, *, folder: bool) -> bool:
@@ -270,7 +274,7 @@ _ID = re.compile(r"O-\w{32}", re.ASCII)
 
 
 # Not slotted, for the cached property.
-@Parameter(name="*", group=entity_group)
+@Parameter(name="*", group=_ENTITIES)
 @frozen(kw_only=True, slots=False)
 class Names:
     """The option of the file of names, and the names in it.

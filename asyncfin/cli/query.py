@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from asyncfin.cli.errors import UsageError, print_error
 from asyncfin.cli.options import (
+    IsRestated,
     Names,
     Periods,
     QueryForm,
@@ -73,7 +74,7 @@ async def query(
     *entity_ids: str,
     selection: Selection = Selection(),
     periods: Periods = Periods(),
-    is_restated: Annotated[bool, Parameter(name="--restated")] = False,
+    is_restated: IsRestated = False,
     latest: Annotated[Whole, Parameter(group=period_group)] = None,
     ttm: Annotated[bool, Parameter(group=period_group)] = False,
     form: QueryForm = QueryForm(),

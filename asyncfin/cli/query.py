@@ -299,9 +299,9 @@ def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -
     units = {scale.unit for scale in scales if scale.unit}
     print_line(f"in {units.pop()}\n" if units else "")
     names = Counter(map(_name_line, rows))
-    numbers, cells = [], []
+    cells = []
     for row, value, scale in zip(rows, values, scales, strict=True):
-        numbers.append(GAP if value is None else scale.text(value))
+        number = GAP if value is None else scale.text(value)
         entity, label, scopes = name = _name_line(row)
         # Groups that report different numbers differ in the ids of their series.
         if names[name] > 1:
@@ -312,11 +312,11 @@ def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -
             # Only a fiscal year is a published number.
             title = "fiscal year, as published" if way == "year" else f"sum, {way}"
             reason = f"{title}: {' '.join(operands)}"
-        period = row["period_label"]
-        cells.append([entity, label + scale.suffix, scopes, period, reason])
-    width = max(map(len, numbers))
-    for line, number in zip(cells, numbers, strict=True):
-        line.insert(4, number.rjust(width))
+        label += scale.suffix
+        cells.append([entity, label, scopes, row["period_label"], number, reason])
+    width = max(len(line[4]) for line in cells)
+    for line in cells:
+        line[4] = line[4].rjust(width)
     heads = ["entity", "series", "scopes", "twelve months", "number", "how"]
     print_table(heads, cells)
     print_line("")

@@ -339,7 +339,7 @@ class Stats(Counts):
         )
 
 
-@frozen
+@frozen(kw_only=True)
 class BucketStats:
     """What a bucket is doing, at one moment.
 
@@ -365,13 +365,13 @@ class BucketStats:
     rate: float | None
     burst: float
     learned: bool
-    level: float | None
+    level: float | None = None
     waiting: Mapping[str, int]
     granted: int
     refused: int
-    paused_until: float | None
-    exhausted_until: datetime | None
-    spent_today: float | None
+    paused_until: float | None = None
+    exhausted_until: datetime | None = None
+    spent_today: float | None = None
     daily_budget: float | None
     fallback: bool = False
 

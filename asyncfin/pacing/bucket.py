@@ -16,15 +16,15 @@ from copy import copy
 from datetime import datetime
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
-from attrs import define
+from attrs import define, evolve
 
 from asyncfin import checks
-from asyncfin.clock import utc_now, wall_time
+from asyncfin.clock import utc_now
 from asyncfin.errors import AsyncfinError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.learned import Pace
-from asyncfin.pacing.pace import GCRA, Allowance
+from asyncfin.pacing.pace import Allowance, Change
 from asyncfin.tasks import check_closed, running_loop
 
 # A grant may come this much early: what float arithmetic loses, not what a service
@@ -36,7 +36,7 @@ _BULK_TURN = 9
 
 
 class Parameters(NamedTuple):
-    """What a bucket was given: requests per second, at once, and a day."""
+    """The arguments of a bucket: requests per second, at once, and a day."""
 
     rate: float | None
     burst: float
@@ -46,7 +46,7 @@ class Parameters(NamedTuple):
     def checked(
         cls, rate: float | None, burst: float, daily_budget: float | None
     ) -> Self:
-        """Return them, or raise ArgumentError if one is not a number in its range."""
+        """Check the arguments: ArgumentError if one is not a number in its range."""
         size = checks.at_least(1)
         return cls(
             checks.above(0).optional("to learn it")("rate", rate),
@@ -54,8 +54,12 @@ class Parameters(NamedTuple):
             size.optional()("daily_budget", daily_budget),
         )
 
+    def numbers(self) -> list[float]:
+        """The arguments as they are stored: 0 is None."""
+        return [number or 0.0 for number in self]
+
     def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self._asdict().items())
+        return "rate={}, burst={}, daily_budget={}".format(*self)
 
 
 @runtime_checkable
@@ -93,7 +97,8 @@ class Bucket(Protocol):
         """Undo a grant that counts and on which nothing was sent. A learned rate stays
         as it is.
 
-        A shared bucket does so in the background.
+        Do so at once: if the bucket has filled up since the grant, one request more
+        than `burst` can follow. A shared bucket does so in the background.
         """
 
     async def unspend(self, *, sent_at: float) -> None:
@@ -146,8 +151,9 @@ class LoopBucket(Bucket):
     First come, first served within a lane, and the lanes take turns.
     """
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, pace: Pace) -> None:
         self._parameters = parameters
+        self._pace = pace
         self._granted = 0
         self._refused = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -166,8 +172,17 @@ class LoopBucket(Bucket):
         """Grant what can be granted now, and the rest when its moment comes."""
 
     @abstractmethod
+    async def _change(self, change: Change) -> None:
+        """Change the state; the learned pace has followed already."""
+
+    @abstractmethod
+    def _return_spending(self, counts: bool) -> None:
+        """Return what a grant has spent; `counts` as in `acquire`."""
+
     def _return(self, counts: bool) -> None:
-        """Take back a grant."""
+        self._granted -= 1
+        self._pace.give_back()
+        self._return_spending(counts)
 
     async def acquire(
         self, *, lane: Lane = "interactive", counts: bool = True
@@ -193,6 +208,36 @@ class LoopBucket(Bucket):
         self._bind()
         self._return(True)
         self._serve()
+
+    async def unspend(self, *, sent_at: float) -> None:
+        age = self._bind().time() - sent_at
+        self._pace.forget(sent_at)
+        await self._change(Change("unspend", age))
+
+    async def refused(self, *, sent_at: float, retry_after: float) -> None:
+        now = self._bind().time()
+        self._refused += 1
+        self._pace.refuse(sent_at, now, retry_after)
+        await self._change(Change("pause", retry_after))
+
+    async def exhaust(self, seconds: float) -> None:
+        self._bind()
+        await self._change(Change("exhaust", seconds))
+
+    async def resume(self) -> None:
+        """End a pause and a used-up allowance, for all processes that share the bucket.
+
+        For an operator who knows better than the service's Retry-After. Other processes
+        in which requests wait notice it within half a second. A daily budget still
+        applies.
+
+        Raises:
+            BucketUnavailableError: the shared state can't be changed.
+            RuntimeError: the bucket is closed, or in use by another event loop, which
+                is not closed.
+        """
+        self._pace.gcra.resume(self._bind().time())
+        await self._change(Change("resume"))
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         """Return the running loop, after moving the bucket there if its last loop is
@@ -242,30 +287,17 @@ class LoopBucket(Bucket):
         if error := allowance.error(unix):
             self._reject(error, only_counting=True)
 
-    def _make_stats(
-        self,
-        parameters: Parameters,
-        learned_rate: float | None,
-        gcra: GCRA,
-        allowance: Allowance,
-        now: float,
-        unix: float,
-    ) -> BucketStats:
-        """Return the statistics at `now` in the clock of `gcra`, and at `unix`."""
-        remaining = gcra.paused_until - now
-        loop_now = self._loop.time() if self._loop else 0.0
-        resume_at = allowance.resume_at(unix)
+    def _describe(self, parameters: Parameters) -> BucketStats:
+        """Return what this process knows without the state: its parameters and
+        counts.
+        """
         return BucketStats(
-            rate=parameters.rate or learned_rate,
+            rate=parameters.rate or self._pace.rate,
             burst=parameters.burst,
             learned=parameters.rate is None,
-            level=gcra.held(now),
             waiting={lane: len(queue) for lane, queue in self._queues.items()},
             granted=self._granted,
             refused=self._refused,
-            paused_until=loop_now + remaining if remaining > 0 else None,
-            exhausted_until=None if resume_at is None else wall_time(resume_at),
-            spent_today=allowance.spent,
             daily_budget=parameters.daily_budget,
         )
 
@@ -298,8 +330,8 @@ class TokenBucket(LoopBucket):
         daily_budget: float | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        super().__init__(Parameters.checked(rate, burst, daily_budget))
-        self._pace = Pace(rate, burst)
+        parameters = Parameters.checked(rate, burst, daily_budget)
+        super().__init__(parameters, Pace(rate, burst))
         self._clock = clock
         self._allowance = Allowance(daily_budget)
 
@@ -324,45 +356,18 @@ class TokenBucket(LoopBucket):
         # It queues, also where the bucket holds enough: earlier requests go first.
         return await super().acquire(lane=lane, counts=counts)
 
-    async def unspend(self, *, sent_at: float) -> None:
-        self._allowance.unspend(self._read_clock(), self._bind().time() - sent_at)
-
-    async def refused(self, *, sent_at: float, retry_after: float) -> None:
-        self._refused += 1
-        self._pace.refuse(sent_at, self._bind().time(), retry_after)
-        self._serve()
-
-    async def exhaust(self, seconds: float) -> None:
-        self._bind()
-        now = self._read_clock()
-        self._allowance.exhaust(now, seconds)
-        self._apply_allowance(self._allowance, now)
-        self._serve()
-
-    async def resume(self) -> None:
-        """End a pause and a used-up allowance. The day's spending and the rate stay.
-
-        For an operator who knows better than the service's Retry-After. A daily budget
-        still applies.
-        """
-        self._pace.gcra.resume(self._bind().time())
-        self._allowance.exhausted_until = 0.0
-        self._serve()
-
     async def aclose(self) -> None:
         """Do nothing: a bucket of one process has no files or connections."""
 
-    async def inspect(self) -> BucketStats:
-        """Return what `stats` returns: a bucket of one process knows its whole
-        state.
-        """
-        return self.stats()
-
     def stats(self) -> BucketStats:
         now = self._loop.time() if self._loop else 0.0
-        pace, unix = self._pace, self._read_clock()
-        return self._make_stats(
-            self._parameters, pace.rate, pace.gcra, self._allowance, now, unix
+        gcra, error = self._pace.gcra, self._allowance.error(self._read_clock())
+        return evolve(
+            self._describe(self._parameters),
+            level=gcra.held(now),
+            paused_until=gcra.paused_until if gcra.paused_until > now else None,
+            exhausted_until=error.resume_at if error else None,
+            spent_today=self._allowance.spending,
         )
 
     def _read_clock(self) -> float:
@@ -374,17 +379,20 @@ class TokenBucket(LoopBucket):
         self._pace.grant(now, has_waited=has_waited)
         self._granted += 1
         if counts:
-            self._allowance.spend(unix)
+            self._allowance.spend(unix, 1)
             # The waiters fail as soon as the day's budget is used up, not when they are
             # next.
             if self._allowance.budget is not None:
                 self._apply_allowance(self._allowance, unix)
 
-    def _return(self, counts: bool) -> None:
-        self._pace.gcra.give_back()
-        if counts:
-            self._allowance.unspend(self._read_clock())
-        self._granted -= 1
+    async def _change(self, change: Change) -> None:
+        unix = self._read_clock()
+        self._allowance.apply(change, unix)
+        self._apply_allowance(self._allowance, unix)
+        self._serve()
+
+    def _return_spending(self, counts: bool) -> None:
+        self._allowance.apply(Change("give_back", counts), self._read_clock())
 
     def _serve(self) -> None:
         """Grant what can be granted now, and set the timer for the next waiter."""

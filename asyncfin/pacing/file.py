@@ -19,10 +19,9 @@ from asyncfin import checks, local
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.pacing.bucket import Parameters
+from asyncfin.pacing.pace import Change
 from asyncfin.pacing.shared import (
-    LOOK,
     NUMBERS,
-    Change,
     Outcome,
     SharedBucket,
     SharedState,
@@ -99,35 +98,35 @@ class FileBucket(SharedBucket):
 
     def _apply(self, change: Change) -> Outcome | None:
         """Make a change, or return None if another process has the file locked."""
-        is_look = change == LOOK
-        now = self._clock().timestamp()
-        try:
-            descriptor = local.open_private(
-                self._path, mode_bits=0o022, create=not is_look
+        if change.kind == "look" and not os.path.lexists(self._path):
+            return False, SharedState(
+                _UNUSED, self._parameters, self._clock().timestamp()
             )
-        except (OSError, local.NotPrivateError) as error:
-            if is_look and isinstance(error, FileNotFoundError):
-                return False, SharedState(_UNUSED, self._parameters, now)
-            raise self._report_unavailable(error) from None
         try:
-            if not local.try_lock(descriptor):
-                return None
+            descriptor = local.open_private(self._path, mode_bits=0o022)
             try:
-                numbers = self._read(descriptor, is_look=is_look)
-                state = SharedState(numbers, self._parameters, now, is_look=is_look)
-                if is_look:
-                    return False, state
-                is_granted = state.apply(change)
-                # Also where nothing was granted: what was clipped would be clipped for
-                # ever.
-                self._write(descriptor, state.numbers())
-                return is_granted, state
+                if not local.try_lock(descriptor):
+                    return None
+                try:
+                    return self._apply_locked(descriptor, change)
+                finally:
+                    # Closing is not enough where a child was forked meanwhile.
+                    local.unlock(descriptor)
             finally:
-                local.unlock(descriptor)  # also for a child that was forked meanwhile
-        except OSError as error:
+                os.close(descriptor)
+        except (OSError, local.NotPrivateError) as error:
             raise self._report_unavailable(error) from None
-        finally:
-            os.close(descriptor)
+
+    def _apply_locked(self, descriptor: int, change: Change) -> Outcome:
+        now, is_look = self._clock().timestamp(), change.kind == "look"
+        numbers = self._read(descriptor, is_look=is_look)
+        state = SharedState(numbers, self._parameters, now, is_look=is_look)
+        if is_look:
+            return False, state
+        is_granted = state.apply(change)
+        # Also where nothing was granted: what was clipped would be clipped for ever.
+        self._write(descriptor, state.numbers())
+        return is_granted, state
 
     def _read(self, descriptor: int, *, is_look: bool) -> Sequence[float]:
         """Read the state; from a damaged file, the one that this process wrote."""
@@ -142,7 +141,7 @@ class FileBucket(SharedBucket):
                 "it is not a bucket's file of this version: use another path, or "
                 "delete it"
             )
-        if block or self._stored != _UNUSED:
+        if block:
             if is_look:
                 raise self._report_unavailable("it is damaged")
             self._warn_once(
@@ -162,9 +161,6 @@ class FileBucket(SharedBucket):
         self._stored = numbers
 
     def _report_unavailable(self, reason: object) -> BucketUnavailableError:
-        if isinstance(reason, OSError):
-            reason = reason.strerror or reason
-        elif isinstance(reason, local.NotPrivateError):
-            reason = f"it {reason}"
+        reason = getattr(reason, "strerror", None) or reason
         self._warn_once("%r can't be used: %s", reason)
         return BucketUnavailableError(f"{self._path} can't be used: {reason}")

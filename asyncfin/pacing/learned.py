@@ -109,30 +109,39 @@ class Pace:
         ) + _DRIFT * self._failed
         return gain / max(_CLIMB_GRANTS, _CLIMB_SECONDS * rate)
 
+    def give_back(self) -> None:
+        """Undo a grant: the last one, as grants are returned at once."""
+        self.gcra.give_back()
+        if self._grants:
+            self._grants.pop()
+
+    def forget(self, sent_at: float) -> None:
+        """Measure without what was granted at `sent_at`: the service has not served
+        it.
+        """
+        with suppress(ValueError):
+            self._grants.remove(sent_at)
+
     def refuse(self, sent_at: float, now: float, retry_after: float) -> None:
         """Record a 429 to what was granted at `sent_at`, and pause."""
         if self._learns:
-            self._learn(sent_at, now, retry_after)
+            self.forget(sent_at)
+            served_rate = self._measure(now, retry_after)
+            begins_event = sent_at > self._refused_at
+            if begins_event:
+                self._is_measuring = self.rate is None
+            if self._is_measuring:
+                self.rate = served_rate
+            else:
+                self._recent += _RECENT * (1 - self._recent)
+            if self.rate is not None:
+                self._longest = max(self._longest, retry_after)
+            if begins_event:
+                if not self._is_measuring and sent_at != self._resumed_at:
+                    self._lower(served_rate or 0.0)
+                self._refused_at, self._resumed_at = now, None
             self.gcra.set_rate(now, self.rate)
         self.gcra.pause(now, now + retry_after)
-
-    def _learn(self, sent_at: float, now: float, wait: float) -> None:
-        with suppress(ValueError):
-            self._grants.remove(sent_at)
-        served_rate = self._measure(now, wait)
-        begins_event = sent_at > self._refused_at
-        if begins_event:
-            self._is_measuring = self.rate is None
-        if self._is_measuring:
-            self.rate = served_rate
-        else:
-            self._recent += _RECENT * (1 - self._recent)
-        if self.rate is not None:
-            self._longest = max(self._longest, wait)
-        if begins_event:
-            if not self._is_measuring and sent_at != self._resumed_at:
-                self._lower(served_rate or 0.0)
-            self._refused_at, self._resumed_at = now, None
 
     def _measure(self, now: float, wait: float) -> float | None:
         """Return how many requests a second got through, or None if too few did.

@@ -9,6 +9,9 @@ translation of both.
 from __future__ import annotations
 
 from math import inf
+from typing import Literal, NamedTuple
+
+from attrs import define
 
 from asyncfin.clock import wall_time
 from asyncfin.errors import AllowanceExhaustedError
@@ -22,6 +25,23 @@ _RESTART_GROWTH = 1.25
 _RESTARTED = 1000.0
 
 
+class Change(NamedTuple):
+    """A change to the state of a bucket, and what its amount is."""
+
+    kind: Literal[
+        "look",  # change nothing
+        "take",  # grant a request, if it may be sent now; 1 if it counts
+        "give_back",  # undo a grant; 1 if it counted
+        "unspend",  # undo the spending of a request; its age in seconds
+        "spend",  # add to the day's spending; the number of requests
+        "pause",  # seconds
+        "exhaust",  # seconds
+        "resume",  # end a pause and a used-up allowance
+    ]
+    amount: float = 0.0
+
+
+@define
 class GCRA:
     """A token bucket: never more than ``burst + rate * time`` in any stretch of time.
 
@@ -29,12 +49,11 @@ class GCRA:
     full again, and `paused_until` the moment before which nothing is granted.
     """
 
-    def __init__(self, rate: float | None, burst: float) -> None:
-        self.rate = rate
-        self.burst = burst
-        self.full_at = -inf
-        self.paused_until = -inf
-        self._restarting = False
+    rate: float | None
+    burst: float
+    full_at: float = -inf
+    paused_until: float = -inf
+    _is_restarting: bool = False
 
     def held(self, now: float) -> float:
         """How many requests the bucket could grant at once."""
@@ -57,16 +76,16 @@ class GCRA:
         # The whole bucket is this one number: what is spent moves the moment at which
         # it is full again.
         self.full_at = max(self.full_at, now) + 1 / self.rate
-        if self._restarting:
+        if self._is_restarting:
             self.rate *= _RESTART_GROWTH
             if self.rate > _RESTARTED:
-                self.rate, self._restarting, self.full_at = None, False, -inf
+                self.rate, self._is_restarting, self.full_at = None, False, -inf
 
     def give_back(self) -> None:
         """Undo a `spend`. What was spent before a pause does not return during it."""
         if self.rate is None:
             return
-        if self._restarting:
+        if self._is_restarting:
             self.rate = max(self.rate / _RESTART_GROWTH, _RESTART_RATE)
         # After a pause only one request may go, so no more than that is given back.
         after_pause = self.paused_until + (self.burst - 1) / self.rate
@@ -77,12 +96,12 @@ class GCRA:
 
         None, where a rate was too early: restart as after a pause.
         """
-        is_unpaced = self.rate is None or self._restarting
+        is_unpaced = self.rate is None or self._is_restarting
         if rate is None and is_unpaced:
             return
         moment = max(now, self.paused_until)
         level = self.held(moment)
-        self._restarting = rate is None
+        self._is_restarting = rate is None
         self.rate = rate = rate or _RESTART_RATE
         self.full_at = moment + (self.burst - level) / rate
 
@@ -95,7 +114,7 @@ class GCRA:
         if until <= max(now, self.paused_until):
             return
         if self.rate is None:
-            self.rate, self._restarting = _RESTART_RATE, True
+            self.rate, self._is_restarting = _RESTART_RATE, True
         self.paused_until = until
         self.full_at = max(self.full_at, until + (self.burst - 1) / self.rate)
 
@@ -106,17 +125,15 @@ class GCRA:
             if self.rate is not None:
                 self.full_at = min(self.full_at, now + (self.burst - 1) / self.rate)
 
-    def clip(self, now: float) -> bool:
-        """Shorten waits that a clock set back has left; return whether a pause was."""
-        is_too_long = self.paused_until > now + DAY
-        if is_too_long:
-            self.paused_until = now + DAY
+    def clip(self, now: float) -> None:
+        """Shorten waits that a clock set back has left."""
+        self.paused_until = min(self.paused_until, now + DAY)
         if self.rate is not None:
             empty = max(now, self.paused_until) + self.burst / self.rate
             self.full_at = min(self.full_at, empty)
-        return is_too_long
 
 
+@define
 class Allowance:
     """What may still be spent before midnight UTC (spec 8, allowances rule 3).
 
@@ -124,62 +141,58 @@ class Allowance:
     of a used-up allowance of the service. `day` counts the days since 1970.
     """
 
-    def __init__(self, budget: float | None) -> None:
-        self.budget = budget
-        self.day = 0.0
-        self.spent = 0.0
-        self.exhausted_until = 0.0
+    budget: float | None
+    exhausted_until: float = 0.0
+    day: float = 0.0
+    spending: float = 0.0
 
-    def begin_day(self, now: float) -> bool:
-        """Drop what was spent on an earlier day, and return whether the clock jumped.
+    def begin_day(self, now: float) -> None:
+        """Drop what was spent on an earlier day.
 
         Spending of tomorrow counts as today's until tomorrow ends: a clock that is set
         back over midnight does not renew a budget. If the clock was ahead by more, that
         spending becomes today's.
         """
         today = now // DAY
-        has_jumped = self.day > today + 1 or self.exhausted_until > now + DAY
         if self.day < today:
-            self.day, self.spent = today, 0.0
+            self.day, self.spending = today, 0.0
         elif self.day > today + 1:
             self.day = today
         self.exhausted_until = min(self.exhausted_until, now + DAY)
-        return has_jumped
 
-    def spend(self, now: float, count: float = 1) -> None:
+    def spend(self, now: float, count: float) -> None:
         """Add requests to today's spending."""
         self.begin_day(now)
-        self.spent += count
+        self.spending += count
 
-    def unspend(self, now: float, age: float = 0.0) -> None:
-        """Undo a `spend` of `age` seconds ago, unless that was on an earlier day."""
+    def apply(self, change: Change, now: float) -> None:
+        """Make the part of a change that concerns the allowance."""
         self.begin_day(now)
-        if (now - age) // DAY == now // DAY:
-            self.spent = max(0.0, self.spent - 1)
-
-    def exhaust(self, now: float, seconds: float) -> None:
-        """Let nothing through for `seconds`, at most a day. It is only ever
-        extended.
-        """
-        self.exhausted_until = max(self.exhausted_until, now + min(seconds, DAY))
-
-    def resume_at(self, now: float) -> float | None:
-        """When a request can be spent again, or None if it can be now."""
-        self.begin_day(now)
-        resume_at = self.exhausted_until if self.exhausted_until > now else None
-        if self.budget is None or self.spent + 1 <= self.budget:
-            return resume_at
-        midnight = (self.day + 1) * DAY
-        return max(midnight, resume_at or midnight)
+        kind, amount = change
+        if kind in {"take", "spend"}:
+            self.spending += amount
+        elif kind == "give_back":
+            self.spending = max(0.0, self.spending - amount)
+        elif kind == "unspend" and (now - amount) // DAY == now // DAY:
+            self.spending = max(0.0, self.spending - 1)
+        elif kind == "exhaust":
+            # It is only ever extended, and a day long at most.
+            end = now + min(amount, DAY)
+            self.exhausted_until = max(self.exhausted_until, end)
+        elif kind == "resume":
+            self.exhausted_until = 0.0
 
     def error(self, now: float) -> AllowanceExhaustedError | None:
-        """An error that shows when a request can be spent, or None if it can be now."""
-        resume_at = self.resume_at(now)
-        if resume_at is None:
+        """The error for a request that counts, or None if it can be spent now."""
+        self.begin_day(now)
+        resume_at, message = self.exhausted_until, "the allowance is used up"
+        if self.budget is not None and self.spending + 1 > self.budget:
+            midnight = (self.day + 1) * DAY
+            if midnight > resume_at:
+                resume_at = midnight
+                message = f"the bucket's daily budget of {self.budget:g} is used up"
+        if resume_at <= now:
             return None
-        message = "the allowance is used up"
-        if resume_at != self.exhausted_until:
-            message = f"the bucket's daily budget of {self.budget:g} is used up"
         return AllowanceExhaustedError(
             status=429,
             message=message,

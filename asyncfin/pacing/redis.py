@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
 from attrs import evolve
@@ -20,11 +20,9 @@ from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.pacing.bucket import Bucket, Parameters
-from asyncfin.pacing.pace import Allowance
+from asyncfin.pacing.pace import Allowance, Change
 from asyncfin.pacing.shared import (
     EPSILON,
-    LOOK,
-    Change,
     Outcome,
     SharedBucket,
     SharedState,
@@ -44,20 +42,14 @@ _CONNECTION = 5.0
 
 _log = logging.getLogger("asyncfin")
 
-# Arguments: EPSILON, clock or '', rate, burst, daily budget; then the fields of a
-# `Change`. Texts, since Redis cuts numbers to integers. 0 stands for never, and for
-# None.
+# Arguments: the time or '', the kind of a `Change`, EPSILON, rate, burst, daily budget,
+# and the amount of the `Change`. Texts, since Redis cuts numbers to integers. 0 stands
+# for never, and for None.
 _SCRIPT = """
 local DAY = 86400
-local epsilon, now = tonumber(ARGV[1]), tonumber(ARGV[2])
-local rate, burst, budget = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local a = {}
-local is_look = true
-for index = 6, #ARGV do
-  a[index - 5] = tonumber(ARGV[index])
-  is_look = is_look and a[index - 5] == 0
-end
-local take, counts, unpaced, change, age, pause, exhaust, resume = unpack(a)
+local now, kind, epsilon = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local rate, burst, budget = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local amount = tonumber(ARGV[7])
 if now == nil then
   local time = redis.call('TIME')
   now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -81,43 +73,44 @@ if rate > 0 then
 end
 if day < today then day, spent = today, 0 elseif day > today + 1 then day = today end
 
-if unpaced > 0 and rate > 0 then
-  full_at = math.max(full_at - 1 / rate, paused_until + (burst - 1) / rate)
-end
-if change > 0 then
-  spent = spent + change
-elseif change < 0 and math.floor((now - age) / DAY) == today then
-  spent = math.max(0, spent - 1)
-end
-local till = now + math.min(pause, DAY)
-if pause > 0 and till > math.max(now, paused_until) then
-  paused_until = till
-  if rate > 0 then full_at = math.max(full_at, till + (burst - 1) / rate) end
-end
-if exhaust > 0 then
-  exhausted_until = math.max(exhausted_until, now + math.min(exhaust, DAY))
-end
-if resume > 0 then
+local granted = false
+if kind == 'take' then
+  local moment = paused_until
+  if rate > 0 then moment = math.max(moment, full_at - (burst - 1) / rate) end
+  local is_within = exhausted_until <= now and (budget == 0 or spent + 1 <= budget)
+  granted = moment <= now + epsilon and (amount == 0 or is_within)
+  if granted then
+    if rate > 0 then full_at = math.max(full_at, now) + 1 / rate end
+    spent = spent + amount
+    stored[6], stored[7], stored[8] = rate, burst, budget
+  end
+elseif kind == 'give_back' then
+  if rate > 0 then
+    full_at = math.max(full_at - 1 / rate, paused_until + (burst - 1) / rate)
+  end
+  spent = math.max(0, spent - amount)
+elseif kind == 'unspend' then
+  if math.floor((now - amount) / DAY) == today then spent = math.max(0, spent - 1) end
+elseif kind == 'spend' then
+  spent = spent + amount
+elseif kind == 'pause' then
+  local till = now + math.min(amount, DAY)
+  if till > math.max(now, paused_until) then
+    paused_until = till
+    if rate > 0 then full_at = math.max(full_at, till + (burst - 1) / rate) end
+  end
+elseif kind == 'exhaust' then
+  exhausted_until = math.max(exhausted_until, now + math.min(amount, DAY))
+elseif kind == 'resume' then
   if paused_until > now then
     paused_until = now
     if rate > 0 then full_at = math.min(full_at, now + (burst - 1) / rate) end
   end
   exhausted_until = 0
 end
-local moment = paused_until
-if rate > 0 then moment = math.max(moment, full_at - (burst - 1) / rate) end
-local is_within = exhausted_until <= now and (budget == 0 or spent + 1 <= budget)
-local has_room = counts == 0 or is_within
-local granted = take > 0 and has_room and moment <= now + epsilon
-if granted then
-  if rate > 0 then full_at = math.max(full_at, now) + 1 / rate end
-  spent = spent + counts
-end
 
-local parameters = {stored[6], stored[7], stored[8]}
-if granted then parameters = {rate, burst, budget} end
 local values = {
-  full_at, paused_until, exhausted_until, day, spent, unpack(parameters)
+  full_at, paused_until, exhausted_until, day, spent, unpack(stored, 6, 8)
 }
 local reply = {granted and '1' or '0', jumped and '1' or '0'}
 reply[3] = string.format('%.17g', now)
@@ -127,7 +120,7 @@ for index = 1, #NAMES do
   pairs_of[2 * index - 1], pairs_of[2 * index] = NAMES[index], text
   reply[#reply + 1] = text
 end
-if not is_look then
+if kind ~= 'look' then
   redis.call('HSET', KEYS[1], unpack(pairs_of))
   -- A bucket that was not used for a week is dropped.
   redis.call('EXPIRE', KEYS[1], 604800)
@@ -210,12 +203,7 @@ class RedisBucket(SharedBucket):
         await self._change_fallback(fallback, change)
         if not self._is_away:
             try:
-                is_granted, state = await self._evaluate(change)
-                last = self._seen
-                # Another process has resumed: the fallback is paused too.
-                if last and last.closed_until > state.now >= state.closed_until:
-                    await self._resume_fallback()
-                return is_granted, state
+                return await self._evaluate(change)
             except BucketUnavailableError as error:
                 if not self._is_away:  # else another request has met it
                     _log.warning("%s: the fallback paces for now", error)
@@ -224,15 +212,14 @@ class RedisBucket(SharedBucket):
         # background, so that no request waits for it.
         if self._retry is None or self._retry.done():
             self._retry = asyncio.create_task(self._return_to_server())
-        if change.take:
+        if change.kind == "take":
             try:
-                await fallback.acquire(counts=bool(change.counts))
+                await fallback.acquire(counts=bool(change.amount))
             except AllowanceExhaustedError as error:
                 self._reject(error, only_counting=True)
-            else:
-                self._owed.spend(utc_now().timestamp(), change.counts)
-                return True, None
-        return False, None
+                return False, None
+        self._owed.apply(change, utc_now().timestamp())
+        return change.kind == "take", None
 
     async def _change_fallback(self, fallback: Bucket, change: Change) -> None:
         """Let the fallback pace as the server would, whether or not it paces now.
@@ -240,25 +227,20 @@ class RedisBucket(SharedBucket):
         Grants return to it while it paces.
         """
         now = asyncio.get_running_loop().time()
-        if change.pause:
-            await fallback.refused(sent_at=now, retry_after=change.pause)
-        if change.exhaust:
-            await fallback.exhaust(change.exhaust)
-        if change.resume:
-            await self._resume_fallback()
+        kind, amount = change
+        if kind == "pause":
+            await fallback.refused(sent_at=now, retry_after=amount)
+        elif kind == "exhaust":
+            await fallback.exhaust(amount)
+        # A user's bucket need not have this.
+        elif kind == "resume" and hasattr(fallback, "resume"):
+            await fallback.resume()
+        elif kind == "unspend" and self._is_away:
+            await fallback.unspend(sent_at=now - amount)
         # A grant that does not count stays used: `give_back` would take it off the
         # spending.
-        if self._is_away and change.spending:
-            if change.pace_return:
-                await fallback.give_back()
-            else:
-                await fallback.unspend(sent_at=now - change.age)
-            self._owed.unspend(utc_now().timestamp(), change.age)
-
-    async def _resume_fallback(self) -> None:
-        # A user's bucket need not have this.
-        if resume := getattr(self._fallback, "resume", None):
-            await resume()
+        elif kind == "give_back" and amount and self._is_away:
+            await fallback.give_back()
 
     def stats(self) -> BucketStats:
         return evolve(super().stats(), fallback=self._is_away)
@@ -274,60 +256,45 @@ class RedisBucket(SharedBucket):
         while self._is_away:
             await asyncio.sleep(_AWAY)
             self._owed.begin_day(utc_now().timestamp())
-            spending = self._owed.spent
+            spending = self._owed.spending
             with suppress(BucketUnavailableError):
-                await self._evaluate(Change(spending=spending))
-                self._owed.spent = max(0.0, self._owed.spent - spending)
+                await self._evaluate(Change("spend", spending))
+                self._owed.spending = max(0.0, self._owed.spending - spending)
                 self._is_away = False
                 _log.warning(
                     "the Redis server of %s responds again; %g requests granted by the"
                     " fallback were added",
-                    *(self._key, spending),
+                    self._key,
+                    spending,
                 )
 
     async def _evaluate(self, change: Change) -> tuple[bool, SharedState]:
         """Run the script, and return whether a request was granted, and the state."""
-        clock = "" if self._microseconds is None else repr(self._microseconds() / 1e6)
-        numbers = (*(number or 0.0 for number in self._parameters), *change)
-        texts = [repr(EPSILON), clock, *(repr(float(number)) for number in numbers)]
-        is_granted, has_jumped, now, *values = map(
-            float, await self._call_script(texts)
-        )
-        state = SharedState(values, self._parameters, now, is_look=change == LOOK)
-        state.clock_jumped = bool(has_jumped)
-        return bool(is_granted), state
-
-    async def _call_script(self, texts: list[str]) -> list[bytes]:
         from redis.exceptions import RedisError
 
-        client = await self._clients.get()
+        now = "" if self._microseconds is None else repr(self._microseconds() / 1e6)
+        numbers = [EPSILON, *self._parameters.numbers(), float(change.amount)]
+        script = (await self._clients.get()).register_script(_SCRIPT)
         # Connecting takes several round trips. In the background it has the time.
         is_patient = self._is_away or (
             self._fallback is None and not self._has_connected
         )
         limit = max(_CONNECTION, self._silent) if is_patient else self._silent
-        script = client.register_script(_SCRIPT)
         try:
             async with unless_silent(limit):
-                reply = await script(keys=[self._key], args=texts)
-        except TimeoutError as error:
-            raise self._make_error(str(error)) from None
+                reply = await script(
+                    keys=[self._key], args=[now, change.kind, *map(repr, numbers)]
+                )
         except (RedisError, OSError) as error:
-            raise self._make_error(_explain(error)) from None
+            # The text of the server's errors may contain a URL with a password.
+            reason = error if isinstance(error, TimeoutError) else type(error).__name__
+            raise BucketUnavailableError(
+                f"the Redis server of {self._key} can't be used: {reason}"
+            ) from None
         self._has_connected = True
-        return cast("list[bytes]", reply)
-
-    def _make_error(self, reason: str) -> BucketUnavailableError:
-        return BucketUnavailableError(
-            f"the Redis server of {self._key} can't be used: {reason}"
+        is_granted, has_jumped, state_time, *values = map(float, reply)
+        state = SharedState(
+            values, self._parameters, state_time, is_look=change.kind == "look"
         )
-
-
-def _explain(error: Exception) -> str:
-    """Return what the server reports, unless it may contain a URL with a password."""
-    from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
-
-    text = str(error) if isinstance(error, RedisError) else ""
-    if not text or "@" in text or isinstance(error, RedisConnectionError):
-        return type(error).__name__
-    return text
+        state.clock_jumped = bool(has_jumped)
+        return bool(is_granted), state

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from attrs import evolve
 
@@ -23,7 +23,7 @@ from asyncfin.errors import BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.pacing.bucket import LoopBucket, Parameters, Waiter
 from asyncfin.pacing.learned import Pace
-from asyncfin.pacing.pace import DAY, GCRA, Allowance
+from asyncfin.pacing.pace import DAY, GCRA, Allowance, Change
 from asyncfin.tasks import cancel_and_wait, finish
 
 # What float arithmetic loses at the size of Unix time.
@@ -31,8 +31,8 @@ EPSILON = 1e-6
 # Waiters with a distant moment ask this often, in seconds: other processes may have
 # changed the state.
 _LOOK = 0.5
-# Waiters ask up to this many seconds after their moment, at random, and sooner if they
-# asked in vain before: so the processes get equal shares.
+# Waiters ask up to this many seconds after their moment, at random: so the processes
+# get equal shares.
 _SPREAD = 0.002
 _SPREAD_OF_INTERVAL = 0.05
 
@@ -40,22 +40,6 @@ _SPREAD_OF_INTERVAL = 0.05
 NUMBERS = 8
 
 _log = logging.getLogger("asyncfin")
-
-
-class Change(NamedTuple):
-    """What a process wants of the shared state: requests and seconds."""
-
-    take: float = 0.0  # 1: grant a request if it may be sent now
-    counts: float = 0.0  # 1: it counts for the allowance
-    pace_return: float = 0.0  # 1: return a grant to the pace
-    spending: float = 0.0  # to add to the day's spending, or -1
-    age: float = 0.0  # how long ago that was spent
-    pause: float = 0.0
-    exhaust: float = 0.0
-    resume: float = 0.0  # 1: end a pause and a used-up allowance
-
-
-LOOK = Change()
 
 
 class SharedState:
@@ -74,60 +58,48 @@ class SharedState:
         *,
         is_look: bool = False,
     ) -> None:
-        full_at, paused_until, exhausted_until, day, spending, rate, burst, budget = (
-            numbers
-        )
+        full_at, paused_until, exhausted_until, day, spending, *last_numbers = numbers
         self.now = now
-        self.stored = Parameters(rate or None, burst, budget or None) if burst else None
-        self.parameters = (is_look and self.stored) or parameters
-        self.gcra = GCRA(self.parameters.rate, self.parameters.burst)
-        self.gcra.full_at, self.gcra.paused_until = full_at, paused_until
-        self.allowance = Allowance(self.parameters.daily_budget)
-        self.allowance.exhausted_until = exhausted_until
-        self.allowance.day, self.allowance.spent = day, spending
+        self.last_numbers = last_numbers
+        rate, burst, budget = last_numbers
+        if is_look and burst:
+            parameters = Parameters(rate or None, burst, budget or None)
+        self.parameters = parameters
         # A clock that was ahead has left ends that nobody would wait for.
-        is_paused_too_long = self.gcra.clip(now)
-        self.clock_jumped = self.allowance.begin_day(now) or is_paused_too_long
-
-    @property
-    def closed_until(self) -> float:
-        """The end of a pause, or of a used-up allowance."""
-        return max(self.gcra.paused_until, self.allowance.exhausted_until)
+        self.clock_jumped = (
+            max(paused_until, exhausted_until) > now + DAY or day > now // DAY + 1
+        )
+        self.gcra = GCRA(parameters.rate, parameters.burst, full_at, paused_until)
+        self.gcra.clip(now)
+        self.allowance = Allowance(
+            parameters.daily_budget, exhausted_until, day, spending
+        )
+        self.allowance.begin_day(now)
 
     def numbers(self) -> tuple[float, ...]:
         """What to store."""
         gcra, allowance = self.gcra, self.allowance
-        return (
-            *(gcra.full_at, gcra.paused_until, allowance.exhausted_until),
-            *(allowance.day, allowance.spent),
-            *(number or 0.0 for number in self.stored or (None, None, None)),
-        )
+        ends = gcra.full_at, gcra.paused_until, allowance.exhausted_until
+        return (*ends, allowance.day, allowance.spending, *self.last_numbers)
 
     def apply(self, change: Change) -> bool:
         """Make a change, and return whether a request was granted."""
-        gcra, allowance, now = self.gcra, self.allowance, self.now
-        if change.pace_return:
-            gcra.give_back()
-        if change.spending > 0:
-            allowance.spend(now, change.spending)
-        elif change.spending:
-            allowance.unspend(now, change.age)
-        if change.pause:
-            gcra.pause(now, now + min(change.pause, DAY))
-        if change.exhaust:
-            allowance.exhaust(now, change.exhaust)
-        if change.resume:
-            gcra.resume(now)
-            allowance.exhausted_until = 0.0
-        if not change.take or gcra.moment() > now + EPSILON:
-            return False
-        if change.counts:
-            if allowance.resume_at(now) is not None:
+        gcra, now = self.gcra, self.now
+        kind, amount = change
+        if kind == "take":
+            is_used_up = amount and self.allowance.error(now)
+            if is_used_up or gcra.moment() > now + EPSILON:
                 return False
-            allowance.spend(now)
-        gcra.spend(now)
-        self.stored = self.parameters
-        return True
+            gcra.spend(now)
+            self.last_numbers = self.parameters.numbers()
+        elif kind == "give_back":
+            gcra.give_back()
+        elif kind == "pause":
+            gcra.pause(now, now + min(amount, DAY))
+        elif kind == "resume":
+            gcra.resume(now)
+        self.allowance.apply(change, now)
+        return kind == "take"
 
 
 # Whether a request was granted, and the state, or None while a fallback paces.
@@ -138,63 +110,30 @@ class SharedBucket(LoopBucket):
     """A bucket whose state other processes share."""
 
     def __init__(self, parameters: Parameters) -> None:
-        super().__init__(parameters)
-        # Without a rate each process learns for itself, behind the shared pauses.
-        self._pace = Pace(None, parameters.burst) if parameters.rate is None else None
+        # Without a rate each process learns for itself, behind the shared pauses. With
+        # one, the shared state alone decides.
+        super().__init__(parameters, Pace(None, parameters.burst))
         self._closed = False
         self._warned: set[str] = set()
 
     def _begin(self) -> None:
         super()._begin()
-        self._seen: SharedState | None = None  # None: this process has not read it
-        self._seen_at = 0.0  # the loop time at which it was read
-        # Serves the waiters; None while no request waits.
+        self._state: SharedState | None = None  # None: this process has not read it
+        self._clock_offset = 0.0  # its Unix time less the loop's
+        # Serves the waiters, and is done while no request waits.
         self._driver: asyncio.Task[None] | None = None
         self._has_waited = False  # for the learned rate, at the head of the lanes
-        self._lost = 0  # how often the head has asked in vain
         # Grants that no request took, which return to the shared state, by whether they
         # count.
         self._unused: deque[bool] = deque()
 
     @abstractmethod
     async def _run(self, change: Change) -> Outcome:
-        """Change the shared state; `LOOK` only reads it, with the stored parameters."""
+        """Change the shared state; a look only reads it, with the stored parameters."""
 
     async def _change(self, change: Change) -> None:
         _, state = await self._run(change)
         self._see(state)
-
-    async def unspend(self, *, sent_at: float) -> None:
-        age = self._bind().time() - sent_at
-        await self._change(Change(spending=-1.0, age=age))
-
-    async def refused(self, *, sent_at: float, retry_after: float) -> None:
-        loop = self._bind()
-        self._refused += 1
-        if self._pace is not None:
-            self._pace.refuse(sent_at, loop.time(), retry_after)
-        await self._change(Change(pause=retry_after))
-
-    async def exhaust(self, seconds: float) -> None:
-        self._bind()
-        await self._change(Change(exhaust=seconds))
-
-    async def resume(self) -> None:
-        """End a pause and a used-up allowance for all processes.
-
-        For an operator who knows better than the service's Retry-After. Processes in
-        which requests wait notice it within half a second. A daily budget still
-        applies.
-
-        Raises:
-            BucketUnavailableError: the state can't be changed.
-            RuntimeError: the bucket is closed, or in use by another event loop, which
-                is not closed.
-        """
-        loop = self._bind()
-        if self._pace is not None:
-            self._pace.gcra.resume(loop.time())
-        await self._change(Change(resume=1.0))
 
     async def aclose(self) -> None:
         self._closed = True
@@ -215,18 +154,19 @@ class SharedBucket(LoopBucket):
         shared state as this process last read it: `level`, `spent_today` and
         `exhausted_until` are None if it never did.
         """
-        state = self._seen
-        learned_rate = self._pace.rate if self._pace is not None else None
-        if state is None:
-            state = SharedState((0.0,) * NUMBERS, self._parameters, 0.0)
-        since = self._loop.time() - self._seen_at if self._loop else 0.0
-        now = state.now + since
-        stats = self._make_stats(
-            state.parameters, learned_rate, state.gcra, state.allowance, now, now
+        state, loop = self._state, self._loop
+        if state is None or loop is None:
+            return self._describe(self._parameters)
+        now, gcra = loop.time() + self._clock_offset, state.gcra
+        pause_end = gcra.paused_until - self._clock_offset
+        error = state.allowance.error(now)
+        return evolve(
+            self._describe(state.parameters),
+            level=gcra.held(now),
+            paused_until=pause_end if gcra.paused_until > now else None,
+            exhausted_until=error.resume_at if error else None,
+            spent_today=state.allowance.spending,
         )
-        if self._seen is None:
-            stats = evolve(stats, level=None, spent_today=None)
-        return stats
 
     async def inspect(self) -> BucketStats:
         """Read the shared state without changing it, and return what `stats` returns.
@@ -237,26 +177,24 @@ class SharedBucket(LoopBucket):
                 is not closed.
         """
         self._bind()
-        await self._change(LOOK)
+        await self._change(Change("look"))
         return self.stats()
 
     def _see(self, state: SharedState | None) -> None:
         """Note the state, and follow a pause that another process began or ended."""
         if state is None:
             return
-        assert self._loop is not None
-        now, last = self._loop.time(), self._seen
-        self._seen, self._seen_at = state, now
-        if self._pace is not None:
-            gcra, until = self._pace.gcra, state.gcra.paused_until
-            if until <= state.now:
-                gcra.resume(now)
-            elif last is None or until > last.gcra.paused_until:
-                if gcra.paused_until <= now and self._pace.rate is not None:
-                    # Of another process: the rate of all has failed, so this one's too.
-                    # How long the pause seems to last depends on a clock that may jump.
-                    self._pace.refuse(now, now, 0.0)
-                gcra.pause(now, now + until - state.now)
+        now, last = asyncio.get_running_loop().time(), self._state
+        self._state, self._clock_offset = state, state.now - now
+        gcra, pause_end = self._pace.gcra, state.gcra.paused_until
+        if pause_end <= state.now:
+            gcra.resume(now)
+        elif last is None or pause_end > last.gcra.paused_until:
+            if gcra.paused_until <= now and self._pace.rate is not None:
+                # Of another process: the rate of all has failed, so this one's too. How
+                # long the pause seems to last depends on a clock that may jump.
+                self._pace.refuse(now, now, 0.0)
+            gcra.pause(now, now + pause_end - state.now)
         if state.clock_jumped:
             self._warn_once(
                 "%r: the clock was set back: waits end within a day, and what was "
@@ -278,24 +216,20 @@ class SharedBucket(LoopBucket):
         return RuntimeError(f"this {type(self).__name__} is closed")
 
     def _serve(self) -> None:
-        if self._driver is None and not self._closed:
-            driver = asyncio.get_running_loop().create_task(self._serve_waiters())
-            if not driver.done():  # an eager task can have served all waiters
-                self._driver = driver
+        if not self._closed and (self._driver is None or self._driver.done()):
+            loop = asyncio.get_running_loop()
+            self._driver = loop.create_task(self._serve_waiters())
 
-    def _return(self, counts: bool) -> None:
-        """Let the driver return a grant: whoever had it may be cancelled."""
-        self._granted -= 1
-        if self._pace is not None:
-            self._pace.gcra.give_back()
+    def _return_spending(self, counts: bool) -> None:
+        # The driver returns it: whoever had it may be cancelled.
         self._unused.append(counts)
 
     async def _return_unused(self) -> None:
         while self._unused:
             # Removed first: if it is unknown whether the change was made, it is not
             # made again.
-            spending = -1.0 if self._unused.popleft() else 0.0
-            await finish(self._change(Change(pace_return=1.0, spending=spending)))
+            change = Change("give_back", self._unused.popleft())
+            await finish(self._change(change))
 
     async def _serve_waiters(self) -> None:
         """Grant the waiters of the lanes, one after the other."""
@@ -305,9 +239,7 @@ class SharedBucket(LoopBucket):
                 await self._return_unused()
                 waiter = self._find_next()
                 if waiter is None:
-                    # Nothing is awaited from here on: the next waiter finds no driver,
-                    # and starts one.
-                    return
+                    return  # the next waiter starts another driver
                 await asyncio.sleep(await self._advance(waiter))
         except asyncio.CancelledError:
             raise
@@ -315,50 +247,33 @@ class SharedBucket(LoopBucket):
             self._reject(error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise  # the loop ends with it
-        finally:
-            self._driver = None
 
     async def _advance(self, waiter: Waiter) -> float:
         """Grant what the head of the lanes can have now, and return how long to
         wait.
         """
-        wait = self._wait_for_pace()
-        if wait > EPSILON:
-            self._has_waited = True
-            return min(wait, _LOOK)
-        counts = waiter.counts
-        is_granted, state = await self._run(Change(take=1.0, counts=float(counts)))
+        loop, pace, counts = asyncio.get_running_loop(), self._pace, waiter.counts
+        # A pause is over when the shared state says so: somebody can have ended it.
+        if self._parameters.rate is None and pace.gcra.paused_until <= loop.time():
+            wait = pace.gcra.moment() - loop.time()
+            if wait > EPSILON:
+                self._has_waited = True
+                return min(wait, _LOOK)
+        is_granted, state = await self._run(Change("take", counts))
         if is_granted:
-            self._pass_grant(counts)
+            head = self._find_next()
+            if head is not None and head.counts == counts:
+                pace.grant(loop.time(), has_waited=self._has_waited)
+                self._granted += 1
+                self._has_waited = False
+                self._give(head, loop.time())
+            else:  # the waiter was cancelled meanwhile
+                self._unused.append(counts)
         self._see(state)  # last: a log handler may raise
         if is_granted or state is None:
-            self._lost = 0
             return 0.0
         wait = max(state.gcra.moment() - state.now, 0.0)
         rate = state.gcra.rate
         spread = _SPREAD if rate is None else min(_SPREAD, _SPREAD_OF_INTERVAL / rate)
-        self._lost += 1
-        late = random.uniform(0.0, spread / self._lost)  # noqa: S311  no secret
+        late = random.uniform(0.0, spread)  # noqa: S311  no secret
         return min(wait + late, _LOOK)
-
-    def _pass_grant(self, counts: bool) -> None:
-        """Give a grant to the head of the lanes, or return it if that has changed."""
-        assert self._loop is not None
-        waiter = self._find_next()
-        if waiter is None or waiter.counts != counts:
-            self._unused.append(counts)
-            return
-        now = self._loop.time()
-        self._granted += 1
-        if self._pace is not None:
-            self._pace.grant(now, has_waited=self._has_waited)
-            self._has_waited = False
-        self._give(waiter, now)
-
-    def _wait_for_pace(self) -> float:
-        """Return for how many seconds the learned rate still demands to wait."""
-        if self._pace is None or self._loop is None:
-            return 0.0
-        gcra, now = self._pace.gcra, self._loop.time()
-        # A pause is over when the shared state says so: somebody can have ended it.
-        return 0.0 if gcra.paused_until > now else gcra.moment() - now

@@ -225,3 +225,15 @@ async def test_second_before_counts(second: float, first: int) -> None:
     await bucket.refused(sent_at=sent[-1], retry_after=1)
     seconds = 0.3 + (second if first else 0) + 1
     assert bucket.stats().rate == pytest.approx((first + 9) / seconds, rel=1e-3)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("is_returned", [True, False])
+async def test_unsent_request_measures_nothing(is_returned: bool) -> None:
+    """Of ten grants eight were given back or never reached the service: one request was served."""
+    bucket = TokenBucket()
+    sent = [await bucket.acquire() for _ in range(10)]
+    for sent_at in sent[2:]:
+        await (bucket.give_back() if is_returned else bucket.unspend(sent_at=sent_at))
+    await bucket.refused(sent_at=sent[0], retry_after=1)
+    assert bucket.stats().rate is None

@@ -318,7 +318,7 @@ def write_readings(wanted: Wanted) -> list[str]:
             digits = write_digits(abs(value.number), -POWERS[wanted.unit])
             text = re.sub("<?[0-9][0-9.,]*", digits, text)
         elif value.number_format.endswith(",,"):
-            text += f" ({write_digits(value.number, 0)})"
+            text += f" ({write_number(value.number)})"
         readings.append(f"{period.label}: {text}")
     return readings
 
@@ -327,6 +327,12 @@ def write_digits(number: float, power: int) -> str:
     """Return all digits of a number times a power of ten."""
     digits = f"{Decimal(repr(number)).scaleb(power):,f}"
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def write_number(number: float) -> str:
+    """Return a number as published, very small ones with an exponent."""
+    digits = repr(number)
+    return digits if "e-" in digits else write_digits(number, 0)
 
 
 def compare_ticks(chart: Any, percent: int) -> Differences:

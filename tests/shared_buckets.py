@@ -57,14 +57,13 @@ class RedisLine:
         url: the server's.
         cut: whether commands get no response.
         loses_reply: whether the server runs commands, and its replies are lost.
-        blocked: for how many seconds the event loop is blocked during each command.
         sent: how many commands there were.
     """
 
     def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         from redis.asyncio import Redis
 
-        self.url, self.cut, self.blocked, self.sent = url, False, 0.0, 0
+        self.url, self.cut, self.sent = url, False, 0
         self.loses_reply = False
         execute = Redis.execute_command
 
@@ -74,9 +73,6 @@ class RedisLine:
             self.sent += 1
             if self.cut:
                 await loop.create_future()
-            if self.blocked:
-                loop.now += self.blocked
-                await asyncio.sleep(0.01)
             loop.threads += 1
             try:
                 reply = await execute(client, *args, **options)

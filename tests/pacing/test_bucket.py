@@ -95,21 +95,6 @@ async def test_unpaced_requests_restart_gradually() -> None:
     assert log.bucket.stats().rate is None
 
 
-async def test_grant_cancelled_at_once_is_returned() -> None:
-    """The next one gets it at once, and the day's budget has it back."""
-    log = Log(TokenBucket(10, daily_budget=3))
-    await log.bucket.acquire()
-    first, second = await log.start(2)
-    asyncio.get_running_loop().now += 0.1  # type: ignore[attr-defined]
-    await log.bucket.exhaust(0)  # serves the first
-    assert log.bucket.stats().granted == 2
-    first.cancel()
-    await asyncio.gather(first, second, return_exceptions=True)
-    assert first.cancelled()
-    assert log.times == near(0.1)
-    assert log.bucket.stats().spent_today == log.bucket.stats().granted == 2
-
-
 async def test_returned_grant_is_passed_on() -> None:
     """A grant given back goes to the next one at once, and is taken off the day's spending."""
     bucket = TokenBucket(1, daily_budget=10, clock=Wall(MIDNIGHT))

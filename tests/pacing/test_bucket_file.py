@@ -154,25 +154,6 @@ async def test_lock_of_stopped_process_fails(tmp_path: Path) -> None:
         await asyncio.gather(*waiting)
 
 
-@pytest.mark.parametrize("steps", range(1, 7))
-async def test_cancelled_return_awaits_lock(tmp_path: Path, steps: int) -> None:
-    """The grant returns, wherever the caller was cancelled while another process had the lock."""
-    path = tmp_path / "bucket"
-    async with aclosing(file_bucket(path, 1000, 9)) as bucket:
-        for _ in range(3):
-            await bucket.acquire()
-        descriptor = local.open_private(path)
-        assert local.try_lock(descriptor)
-        returning = asyncio.ensure_future(bucket.give_back())
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        returning.cancel()
-        await asyncio.wait([returning])
-        os.close(descriptor)
-        await asyncio.sleep(0.1)
-        assert (await bucket.inspect()).spent_today == 2
-
-
 def test_file_bucket_is_rejected_on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Windows has no flock."""
     monkeypatch.setattr("asyncfin.local.SUPPORTED", False)

@@ -1,7 +1,6 @@
 """A RedisBucket whose server stops responding, rejects, or loses its state."""
 
 import asyncio
-import pickle
 import signal
 from collections.abc import Callable
 from contextlib import aclosing
@@ -123,6 +122,7 @@ async def test_outage_adds_spent_requests_once(line: RedisLine, tmp_path: Path) 
         await bucket.give_back()
         await asyncio.sleep(0.001)
         assert bucket.stats().fallback
+        assert fallback.stats().spent_today == 12 - 2
         line.cut = False
         await asyncio.sleep(2)
         await bucket.acquire()  # begins the retry in the background
@@ -136,32 +136,6 @@ async def test_outage_adds_spent_requests_once(line: RedisLine, tmp_path: Path) 
         line.cut = False
         await asyncio.sleep(2.1)
         assert (await other.inspect()).spent_today == 3 + 10 + 3 + 1
-
-
-@virtual
-async def test_unused_grants_return_to_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where connections are refused; the server is owed what was sent when it returns."""
-    fallback = TokenBucket(0.001, 4, daily_budget=3, clock=wall_clock)
-    with redis_server() as own:
-        line = RedisLine(own.url, monkeypatch)
-        own.stop()
-        async with aclosing(line.bucket("us", fallback=fallback)) as bucket, asyncio.timeout(60):
-            for _ in range(5):
-                await bucket.acquire()
-                await bucket.give_back()
-            for _ in range(2):
-                await bucket.unspend(sent_at=await bucket.acquire())
-            for _ in range(2):
-                await bucket.acquire()
-            stats = fallback.stats()
-            assert (stats.spent_today, stats.level) == (2, pytest.approx(0, abs=0.01))
-            assert bucket.stats().fallback
-            own.start()
-            await asyncio.sleep(2)
-            await bucket.inspect()  # begins the retry in the background
-            await asyncio.sleep(0.1)
-            assert (await bucket.inspect()).spent_today == 2
-            assert not bucket.stats().fallback
 
 
 @virtual
@@ -298,16 +272,6 @@ async def test_close_ends_retry(line: RedisLine, tmp_path: Path) -> None:
 
 
 @virtual
-async def test_blocked_loop_is_no_outage(line: RedisLine, tmp_path: Path) -> None:
-    """The time counts only while the event loop was running."""
-    async with aclosing(line.bucket(str(tmp_path), rate=100, burst=20)) as bucket:
-        await bucket.acquire()
-        line.blocked = 0.8
-        for _ in range(3):
-            await bucket.acquire()
-
-
-@virtual
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.4])
 async def test_distant_server_grants_all_requests(delay: float, server: RedisServer) -> None:
     """Connecting takes several round trips, and is not taken for silence."""
@@ -316,11 +280,3 @@ async def test_distant_server_grants_all_requests(delay: float, server: RedisSer
         aclosing(RedisBucket(url, account=f"far {delay}")) as bucket,
     ):
         assert len([await bucket.acquire() for _ in range(5)]) == 5
-
-
-def test_redis_bucket_is_not_pickled() -> None:
-    """Its URL may contain a password."""
-    bucket = RedisBucket("redis://user:s3cr3t@localhost", account="desk")
-    with pytest.raises(TypeError, match="RedisBucket cannot be pickled"):
-        pickle.dumps(bucket)
-    assert "s3cr3t" not in repr(bucket)

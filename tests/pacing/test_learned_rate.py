@@ -132,14 +132,6 @@ def test_unmeasured_refusal_is_forgotten(in_flight: int, served: int, wait: int)
     assert client.bucket.stats().rate is None
 
 
-def test_limit_of_one_request_is_learned() -> None:
-    """Refusals that follow one another measure together: one request a wait is a rate."""
-    client = Client(LeakingExcess(2, 0), 8, 0.1)
-    simulate(client.run(60))
-    assert client.bucket.stats().rate == pytest.approx(2, rel=0.2)
-    assert client.record.between(40, 60).refused < 0.1
-
-
 async def learn(bucket: TokenBucket, *, served: int = 2, wait: float = 1) -> float | None:
     """Let a request be refused after so many were served, and return the rate."""
     for _ in range(served):
@@ -210,21 +202,6 @@ async def test_two_distant_refusals_measure_nothing() -> None:
         await learn(bucket, served=1, wait=5)
         await asyncio.sleep(3600)
     assert bucket.stats().rate is None
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize(("second", "first"), [(1.2, 10), (5, 0)])
-async def test_second_before_counts(second: float, first: int) -> None:
-    """Ten at once and ten later, of which one is refused; what is older than four seconds does not count."""
-    bucket = TokenBucket()
-    for _ in range(10):
-        await bucket.acquire()
-    await asyncio.sleep(second)
-    sent = [await bucket.acquire() for _ in range(10)]
-    await asyncio.sleep(0.3)
-    await bucket.refused(sent_at=sent[-1], retry_after=1)
-    seconds = 0.3 + (second if first else 0) + 1
-    assert bucket.stats().rate == pytest.approx((first + 9) / seconds, rel=1e-3)
 
 
 @pytest.mark.virtual

@@ -89,11 +89,10 @@ class Read:
         self.fills_cache = self.cache is not None and stores and question.fill_cache
         self.max_age = self.stale_if_error = 0.0
         if stores:
-            own_max_age, self.stale_if_error = (
-                question.max_age,
-                publications.stale_if_error,
-            )
-            self.max_age = publications.max_age if own_max_age is None else own_max_age
+            self.stale_if_error = publications.stale_if_error
+            self.max_age = publications.max_age
+            if question.max_age is not None:
+                self.max_age = question.max_age
         # Whether it is about one publication, so that a change is an error at once.
         self.has_fixed_publication = isinstance(question.source, Catalogue)
         self.began = publications.clock()  # what was current then may be returned

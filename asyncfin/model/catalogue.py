@@ -318,9 +318,8 @@ class Catalogue(Dataset, Tabular):
         """
         check_select(select)
         judgement = judge(self, select)
-        error = None if allow_missing else judgement.error()
-        if error is not None:
-            raise error
+        if judgement.missing and not allow_missing:
+            raise judgement.error()
         return judgement.series
 
     def missing(self, select: Select) -> Missing:

@@ -196,12 +196,8 @@ class Judged(NamedTuple):
     problem: str
     is_ambiguous: bool
 
-    def error(self) -> SelectionError | None:
-        """Return the error if the catalogue does not have all of the Select, or has it
-        more than once.
-        """
-        if not self.missing:
-            return None
+    def error(self) -> SelectionError:
+        """Return the error about what is missing, or means more than one series."""
         message = self.problem or explain(self.catalogue, self.missing)
         notes = unstated_notes(self.catalogue, self.select)
         return SelectionError("; ".join((message, *notes)), missing=self.missing)

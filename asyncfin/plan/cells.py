@@ -9,7 +9,7 @@ plans of equal questions, in whatever order series are given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, count
 from math import ceil
@@ -39,9 +39,8 @@ class CrossProduct(NamedTuple):
     home: Sequence[CatalogueSeries]  # the wanted series that the query is sent for
     metric_ids: tuple[str, ...]
     paths: tuple[ScopePath, ...]
-    groups: (
-        tuple[str, ...] | None
-    )  # None: naming them makes no difference, or they are too many
+    # None: naming them makes no difference, or they are too many.
+    groups: tuple[str, ...] | None
     # All series of the catalogue that the query matches, at home here or not.
     matching_series: Sequence[CatalogueSeries]
 
@@ -120,33 +119,26 @@ class Cells:
             for path in self._paths_of[metric]:
                 if path in paths:
                     candidates += self.known[metric, path]
+        metric_ids = tuple(map(self._metric_ids.__getitem__, metrics))
+        scope_paths = tuple(map(self._paths.__getitem__, paths))
         matches = [item for item in candidates if item.reporting_group_id in groups]
         has_too_many = len(groups) > MAX_REPORTING_GROUP_IDS
-        omits_groups = has_too_many or len(matches) == len(candidates)
-        return CrossProduct(
-            home,
-            tuple(map(self._metric_ids.__getitem__, metrics)),
-            tuple(map(self._paths.__getitem__, paths)),
-            None if omits_groups else tuple(groups),
-            candidates if omits_groups else matches,
-        )
+        if has_too_many or len(matches) == len(candidates):
+            return CrossProduct(home, metric_ids, scope_paths, None, candidates)
+        return CrossProduct(home, metric_ids, scope_paths, tuple(groups), matches)
 
     def single_query(self) -> CrossProduct | None:
-        """Return a single query for all wanted series; None if the caps do not allow
-        it.
-        """
-        has_metrics = len(self._metric_ids) <= MAX_METRIC_IDS
-        if not has_metrics or len(self._wanted_paths) > MAX_SCOPE_COMBINATIONS:
+        """Return a single query for all wanted series, if the caps allow one."""
+        if len(self._metric_ids) > MAX_METRIC_IDS:
+            return None
+        if len(self._wanted_paths) > MAX_SCOPE_COMBINATIONS:
             return None
         return self.cross_product(list(chain.from_iterable(self.wanted.values())))
 
-    def oversized_cells(self) -> list[CrossProduct]:
-        """Return a query for each cell that has more than a page of series."""
-        return [
-            self.cross_product(cell_series)
-            for cell, cell_series in self.wanted.items()
-            if len(self._known_to_named[cell]) > MAX_PAGE_SIZE
-        ]
+    def oversized_cells(self) -> list[Cell]:
+        """Return the cells that have more than a page of series."""
+        table = self._known_to_named
+        return [cell for cell in self.wanted if len(table[cell]) > MAX_PAGE_SIZE]
 
     def views(self, cells: SeriesByCell) -> Iterator[View]:
         """Yield the views of queries that name all wanted groups, and of queries that
@@ -175,11 +167,16 @@ class Cells:
         """The series that a query which names the wanted groups can match; too many
         groups are not named.
         """
-        if len(self._named) > MAX_REPORTING_GROUP_IDS or len(self._named) == len(
-            _collect_groups(self.known.values())
-        ):
+        groups = self._named
+        all_groups = _collect_groups(self.known.values())
+        if len(groups) > MAX_REPORTING_GROUP_IDS or len(groups) == len(all_groups):
             return self.known
-        return _select_groups(self.known, self._named.keys())
+        selection: SeriesByCell = {}
+        for cell, cell_series in self.known.items():
+            for series in cell_series:
+                if series.reporting_group_id in groups:
+                    selection.setdefault(cell, []).append(series)
+        return selection
 
     @cached_property
     def _matched(self) -> CountsByLine:
@@ -193,16 +190,15 @@ class Cells:
 
     def _separate_sets(self, cells: SeriesByCell) -> list[SeriesByCell]:
         """Return the cells of each set of groups separately."""
-        set_of = {
-            group: index
-            for index, groups in enumerate(self._groups_apart)
-            for group in groups
-        }
+        set_of: dict[str, int] = {}
+        for index, groups in enumerate(self._groups_apart):
+            set_of.update(dict.fromkeys(groups, index))
         tables: list[SeriesByCell] = [{} for _ in self._groups_apart]
         for cell, cell_series in cells.items():
             for series in cell_series:
-                if (index := set_of.get(series.reporting_group_id)) is not None:
-                    tables[index].setdefault(cell, []).append(series)
+                if series.reporting_group_id in set_of:
+                    table = tables[set_of[series.reporting_group_id]]
+                    table.setdefault(cell, []).append(series)
         return tables
 
     @cached_property
@@ -220,24 +216,14 @@ class Cells:
                     sharing[group] |= groups - {group}
         sets: list[set[str]] = []
         for group in self._named:
-            free = (
-                s
-                for s in sets
-                if len(s) < MAX_REPORTING_GROUP_IDS and not s & sharing[group]
-            )
-            if (group_set := next(free, None)) is None:
-                sets.append(group_set := set())
-            group_set.add(group)
+            for group_set in sets:
+                has_room = len(group_set) < MAX_REPORTING_GROUP_IDS
+                if has_room and group_set.isdisjoint(sharing[group]):
+                    group_set.add(group)
+                    break
+            else:
+                sets.append({group})
         return sets if len(sets) > 1 else []
-
-
-def _select_groups(cells: SeriesByCell, groups: Set[str]) -> SeriesByCell:
-    selection: SeriesByCell = {}
-    for cell, cell_series in cells.items():
-        for series in cell_series:
-            if series.reporting_group_id in groups:
-                selection.setdefault(cell, []).append(series)
-    return selection
 
 
 def by_line(cells: SeriesByCell) -> CountsByLine:

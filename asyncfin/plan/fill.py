@@ -24,9 +24,9 @@ from asyncfin.model.query import (
     MAX_SCOPE_COMBINATIONS,
 )
 from asyncfin.model.scope import ScopePath
-from asyncfin.model.selection import FiscalRange
+from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Batch, Plan, batches_of, requested_periods
+from asyncfin.plan.plan import Batch, Plan, batches_of
 
 L = TypeVar("L")
 _metric = attrgetter("metric_id")
@@ -46,35 +46,28 @@ def for_cache(
     available = cached_ids | unlisted_ids
     missing = [series for series in plan.series if series.series_id not in available]
     periods = plan.periods
-    if periods is not None:
-        periods = (
-            plan.catalogue.resolve(FiscalRange())
-            if fill
-            else requested_periods(plan.catalogue, periods)
-        )
+    if periods is not None and (fill or isinstance(periods, Trailing)):
+        periods = plan.catalogue.resolve(FiscalRange())
     if plan.batches and all(batch.periods == periods for batch in plan.batches):
-        home = set().union(*(batch.home for batch in plan.batches))
-        if home == {series.series_id for series in missing}:
+        home_ids: set[str] = set()
+        for batch in plan.batches:
+            home_ids |= batch.home
+        if home_ids == {series.series_id for series in missing}:
             return plan  # nothing was cached since it was made
     batches = batches_of(plan.catalogue, missing, periods, plan.question.value_version)
     if fill:
         batches = _fill_batches(batches, plan.catalogue, available)
-    return evolve(
-        plan,
-        batches=batches,
-        cached=tuple(
-            series for series in plan.series if series.series_id in cached_ids
-        ),
-    )
+    cached_series = [item for item in plan.series if item.series_id in cached_ids]
+    return evolve(plan, batches=batches, cached=tuple(cached_series))
 
 
 def _fill_batches(
     batches: Sequence[Batch], catalogue: Catalogue, available: Set[str]
 ) -> tuple[Batch, ...]:
     """Widen batches with uncached series, at no extra request."""
-    uncached_ids = {series.series_id for series in catalogue.series}.difference(
-        available, *(batch.matched for batch in batches)
-    )
+    uncached_ids = {series.series_id for series in catalogue.series} - available
+    for batch in batches:
+        uncached_ids -= batch.matched
     # Each round of `_widen` examines the whole catalogue.
     if not uncached_ids:
         return tuple(batches)
@@ -88,68 +81,55 @@ def _fill_batches(
 
 
 def _widen(batch: Batch, catalogue: Catalogue, uncached_ids: Collection[str]) -> Batch:
-    metrics, paths = (
-        dict.fromkeys(batch.metric_ids),
-        dict.fromkeys(batch.scope_combinations),
-    )
+    metrics = dict.fromkeys(batch.metric_ids)
+    paths = dict.fromkeys(batch.scope_combinations)
     groups = batch.reporting_group_ids
     # The nearest are the same metrics and paths in the other groups, if all of them
     # fit.
-    if (
-        groups is not None
-        and len(_match(catalogue, metrics, paths, None)) <= MAX_PAGE_SIZE
-    ):
+    matches = _match(catalogue, metrics, paths, None)
+    if len(matches) <= MAX_PAGE_SIZE:
         groups = None
-    room = MAX_PAGE_SIZE - len(_match(catalogue, metrics, paths, groups))
-    grows = True
-    while (
-        grows and room
-    ):  # each round chooses a metric or a path, and there are few of either
-        on_paths = _select_queryable(
-            chain.from_iterable(map(catalogue.by_path.__getitem__, paths)), groups
-        )
-        used = _add(metrics, MAX_METRIC_IDS, on_paths, _metric, uncached_ids, room)
-        of_metrics = _select_queryable(
-            chain.from_iterable(map(catalogue.by_metric.__getitem__, metrics)), groups
-        )
-        used += _add(
-            paths,
-            MAX_SCOPE_COMBINATIONS,
-            of_metrics,
-            _path,
-            uncached_ids,
-            room - used,
-        )
-        grows, room = used > 0, room - used
-        if (
-            not grows
-            and len(metrics) < MAX_METRIC_IDS
-            and len(paths) < MAX_SCOPE_COMBINATIONS
-        ):
-            # Nothing near is left: continue with the path that has the most uncached
-            # series.
-            counts = Counter(
-                s.scopes
-                for s in _select_queryable(catalogue.series, groups)
-                if s.series_id in uncached_ids
-            )
-            for path in [path for path, _ in counts.most_common() if path not in paths]:
-                cost = sum(
-                    s.metric_id in metrics
-                    for s in _select_queryable(catalogue.by_path[path], groups)
-                )
-                if cost < room:
-                    paths[path] = None
-                    grows, room = True, room - cost
-                    break
+    else:
+        matches = _match(catalogue, metrics, paths, groups)
+    room = MAX_PAGE_SIZE - len(matches)
+    # Each round chooses a metric or a path, and there are few of either.
+    while room:
+        rows = map(catalogue.by_path.__getitem__, paths)
+        series = _select_queryable(chain.from_iterable(rows), groups)
+        used = _add(metrics, MAX_METRIC_IDS, series, _metric, uncached_ids, room)
+        rows = map(catalogue.by_metric.__getitem__, metrics)
+        series = _select_queryable(chain.from_iterable(rows), groups)
+        max_paths = MAX_SCOPE_COMBINATIONS
+        used += _add(paths, max_paths, series, _path, uncached_ids, room - used)
+        room -= used
+        if used:
+            continue
+        if len(metrics) >= MAX_METRIC_IDS or len(paths) >= MAX_SCOPE_COMBINATIONS:
+            break
+        # Nothing near is left: continue with the path that has the most uncached
+        # series.
+        counts = Counter[ScopePath]()
+        for item in _select_queryable(catalogue.series, groups):
+            if item.series_id in uncached_ids:
+                counts[item.scopes] += 1
+        for path, _ in counts.most_common():
+            if path in paths:
+                continue
+            row = _select_queryable(catalogue.by_path[path], groups)
+            cost = sum(item.metric_id in metrics for item in row)
+            if cost < room:
+                paths[path] = None
+                room -= cost
+                break
+        else:
+            break
+    matches = _match(catalogue, metrics, paths, groups)
     return evolve(
         batch,
         metric_ids=tuple(metrics),
         scope_combinations=tuple(paths),
         reporting_group_ids=groups,
-        matched=frozenset(
-            series.series_id for series in _match(catalogue, metrics, paths, groups)
-        ),
+        matched=frozenset(series.series_id for series in matches),
     )
 
 
@@ -170,19 +150,16 @@ def _add(
         if line not in batch_lines:
             lines.setdefault(line, []).append(item)
     # By the share and not by the number: cached series would be read a second time.
-    share = {
-        line: sum(item.series_id in uncached_ids for item in items) / len(items)
-        for line, items in lines.items()
-    }
+    shares: dict[L, float] = {}
+    for line, items in lines.items():
+        uncached_count = sum(item.series_id in uncached_ids for item in items)
+        if uncached_count:
+            shares[line] = uncached_count / len(items)
     used = 0
     # The sort keeps the catalogue's order among equals, so that equal questions have
     # equal plans.
-    for line in sorted(lines, key=lambda line: -share[line]):
-        if (
-            share[line]
-            and len(batch_lines) < max_lines
-            and used + len(lines[line]) <= room
-        ):
+    for line in sorted(shares, key=lambda line: -shares[line]):
+        if len(batch_lines) < max_lines and used + len(lines[line]) <= room:
             batch_lines[line] = None
             used += len(lines[line])
     return used
@@ -206,10 +183,10 @@ def _match(
     paths: Collection[ScopePath],
     groups: Collection[str] | None,
 ) -> list[CatalogueSeries]:
-    return [
-        series
-        for metric in metrics
-        for series in catalogue.by_metric[metric]
-        if series.scopes in paths
-        and (groups is None or series.reporting_group_id in groups)
-    ]
+    matches = []
+    for metric in metrics:
+        for series in catalogue.by_metric[metric]:
+            has_group = groups is None or series.reporting_group_id in groups
+            if has_group and series.scopes in paths:
+                matches.append(series)
+    return matches

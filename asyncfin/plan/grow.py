@@ -13,7 +13,7 @@ Batches are grown in several views of the table (see `Cells.views`).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from math import inf
@@ -70,9 +70,10 @@ def grow(
             for growth in growths[1:]:
                 # Most sets of groups have fewer series left than the best batch: none
                 # of theirs is better.
-                if growth.left > len(best) and len(series := growth.series()) > len(
-                    best
-                ):
+                if growth.left <= len(best):
+                    continue
+                series = growth.series()
+                if len(series) > len(best):
                     best, batch = series, growth.batch()
                 if len(best) >= enough:
                     break
@@ -97,11 +98,11 @@ class _Growth:
         self.left = sum(map(len, view.cells.values()))
         # A cell with more series than a page fits into no batch of one page, so it must
         # not attract one.
-        fitting = {
-            (metric, path): series
-            for (metric, path), series in view.cells.items()
-            if view.counts[0][metric][path] <= MAX_PAGE_SIZE
-        }
+        fitting: SeriesByCell = {}
+        for cell, series in view.cells.items():
+            metric, path = cell
+            if view.counts[0][metric][path] <= MAX_PAGE_SIZE:
+                fitting[cell] = series
         self._table = _Counts(view.counts, fitting)
         self._batch: list[Cell] | None = None
 
@@ -139,16 +140,13 @@ class _Counts:
     def __init__(self, counts: CountsByLine, unassigned_cells: SeriesByCell) -> None:
         self.matched = counts
         self.unassigned = by_line(unassigned_cells)
-        self.total = tuple(
-            {line: sum(cells.values()) for line, cells in side.items()}
-            for side in self.unassigned
-        )
-        self._hubs = [
-            [(-len(cells), line) for line, cells in side.items()]
-            for side in self.unassigned
-        ]
-        for hubs in self._hubs:
+        self.total: list[dict[int, int]] = []
+        self._hubs: list[list[tuple[int, int]]] = []
+        for side in self.unassigned:
+            self.total.append({line: sum(side[line].values()) for line in side})
+            hubs = [(-len(cells), line) for line, cells in side.items()]
             heapify(hubs)
+            self._hubs.append(hubs)
 
     def assign(self, cell: Cell, count: int) -> None:
         """Subtract assigned series from a cell; one that does not fit on a page is not
@@ -171,10 +169,15 @@ class _Counts:
 
     def largest_hub(self) -> tuple[int, int] | None:
         """Return the side and the line with the most partners left."""
-        tops = [
-            (*top, side) for side in (0, 1) if (top := self._find_hub(side)) is not None
-        ]
-        return (min(tops)[2], min(tops)[1]) if tops else None
+        tops = []
+        for side in (0, 1):
+            top = self._find_hub(side)
+            if top is not None:
+                tops.append((*top, side))
+        if not tops:
+            return None
+        _, line, side = min(tops)
+        return side, line
 
     def _find_hub(self, side: int) -> tuple[int, int] | None:
         """Return the line of a side with the most partners left, as (-partners,
@@ -196,10 +199,10 @@ class _Counts:
         """Yield the lines with the most partners left, in that order."""
         hubs_seen: list[tuple[int, int]] = []
         try:
-            while (
-                len(hubs_seen) < _HUBS_TRIED
-                and (top := self._find_hub(side)) is not None
-            ):
+            while len(hubs_seen) < _HUBS_TRIED:
+                top = self._find_hub(side)
+                if top is None:
+                    break
                 hubs_seen.append(heappop(self._hubs[side]))
                 yield top[1]
         finally:
@@ -236,9 +239,11 @@ class _GrowingBatch:
     def cells(self) -> list[Cell]:
         """Return the unassigned cells of the chosen lines."""
         paths_of, paths = self._table.unassigned[0], self._chosen[1]
-        return [
-            (m, p) for m in self._chosen[0] for p in paths_of.get(m, ()) if p in paths
-        ]
+        cells: list[Cell] = []
+        for metric in self._chosen[0]:
+            candidates = paths_of.get(metric, ())
+            cells += [(metric, path) for path in candidates if path in paths]
+        return cells
 
     def _free(self, side: int) -> int:
         return MAX_LINES[side] - len(self._chosen[side]) - self._spare
@@ -247,12 +252,10 @@ class _GrowingBatch:
         """Return how many more series the batch would match with this line."""
         # Planning spends most of its time here: walk along whichever of the two is
         # shorter.
-        cells, crossings = self._table.matched[side][line], self._chosen[1 - side]
-        if len(crossings) < len(cells):
-            return sum([cells[crossing] for crossing in crossings if crossing in cells])
-        return sum(
-            [count for crossing, count in cells.items() if crossing in crossings]
-        )
+        cells, lines = self._table.matched[side][line], self._chosen[1 - side]
+        if len(lines) < len(cells):
+            return sum([cells[crossing] for crossing in lines if crossing in cells])
+        return sum([count for crossing, count in cells.items() if crossing in lines])
 
     def choose(self, side: int, line: int, cost: int) -> None:
         self._room -= cost
@@ -283,12 +286,13 @@ class _GrowingBatch:
                 by_total.setdefault(self._table.total[side][line], []).append(line)
         totals = sorted(by_total)
         missing = self._room
-        while totals and self._room and (free := self._free(side)):
-            total = _find_closest(totals, missing / free)
+        while totals and self._room and self._free(side):
+            total = _find_closest(totals, missing / self._free(side))
             line = by_total[total].pop()
             if not by_total[total]:
                 totals.remove(total)
-            if (cost := self._sum_cost(side, line)) <= self._room:
+            cost = self._sum_cost(side, line)
+            if cost <= self._room:
                 self.choose(side, line, cost)
                 missing -= total
 
@@ -301,11 +305,8 @@ class _GrowingBatch:
             waste, gain, side, line = heappop(near)
             # When the gain of a line changes, its old entry stays in the heap next to a
             # newer one.
-            if (
-                line in self._chosen[side]
-                or self._gain[side][line] != -gain
-                or not self._free(side)
-            ):
+            is_outdated = self._gain[side][line] != -gain
+            if is_outdated or line in self._chosen[side] or not self._free(side):
                 continue
             cost = self._sum_cost(side, line)
             if cost > self._room:
@@ -326,33 +327,27 @@ class _GrowingBatch:
             return None
         # A hub takes one line of its side and many of the other, so the scarcer side is
         # the hub's.
-        short = 0 if self._free(0) <= self._free(1) else 1
-        for side in (short, 1 - short):
-            for line in self.fitting(side):
-                return side, line
+        for side in sorted((0, 1), key=self._free):
+            for line in self._hubs[side]:
+                if line not in self._chosen[side] and self._fits(side, line):
+                    return side, line
         return None
 
-    def fitting(self, side: int) -> Iterator[int]:
-        """Yield the hubs that fit together with one of their partners."""
-        for line in self._hubs[side]:
-            if line in self._chosen[side]:
-                continue
-            room = self._room - self._sum_cost(side, line)
-            cells = self._table.matched[side][line]
-            partners = islice(self._table.unassigned[side][line], _PARTNERS_TRIED)
-            if any(
-                self._sum_cost(1 - side, partner) + cells[partner] <= room
-                for partner in partners
-            ):
-                yield line
+    def _fits(self, side: int, line: int) -> bool:
+        """Return whether a hub fits together with one of its first partners."""
+        room = self._room - self._sum_cost(side, line)
+        cells = self._table.matched[side][line]
+        for partner in islice(self._table.unassigned[side][line], _PARTNERS_TRIED):
+            if self._sum_cost(1 - side, partner) + cells[partner] <= room:
+                return True
+        return False
 
 
 def _find_closest(ascending: list[int], number: float) -> int:
     """Return the entry closest to a number, the larger one of two."""
     index = bisect_left(ascending, number)
-    around = ascending[max(index - 1, 0) : index + 1]
-    return (
-        around[0]
-        if len(around) == 1 or number - around[0] < around[1] - number
-        else around[1]
-    )
+    if index == len(ascending):
+        return ascending[-1]
+    if index > 0 and number - ascending[index - 1] < ascending[index] - number:
+        return ascending[index - 1]
+    return ascending[index]

@@ -103,65 +103,53 @@ class Plan:
         """The requests that the caps make necessary, whatever the batches; some plans
         need more.
         """
-        home_ids = set[str]().union(*(batch.home for batch in self.batches))
-        crossings = {
-            (series.metric_id, series.scopes)
-            for series in self.series
-            if series.series_id in home_ids
-        }
+        home_ids: set[str] = set()
+        for batch in self.batches:
+            home_ids |= batch.home
+        crossings = set()
+        for series in self.series:
+            if series.series_id in home_ids:
+                crossings.add((series.metric_id, series.scopes))
         return lower_bound(len(home_ids), crossings)
 
-    @property
-    def _about_periods(self) -> str:
+    def _describe_periods(self) -> str:
         if self.periods is None:
-            catalogue_periods = self.catalogue.periods
-            has_some = (
-                catalogue_periods
-                and resolve(self.question.periods, catalogue_periods) is not None
-            )
-            return "" if has_some else ", of which the catalogue has none"
+            periods = self.catalogue.periods
+            if periods and resolve(self.question.periods, periods) is not None:
+                return ""
+            return ", of which the catalogue has none"
         if all(batch.periods == self.periods for batch in self.batches):
             return ""
-        why = (
-            "and the window is cut from them"
-            if isinstance(self.periods, Trailing)
-            else "for the cache"
-        )
-        return f"; all periods are requested, {why}"
+        if isinstance(self.periods, Trailing):
+            return "; all periods are requested, and the window is cut from them"
+        return "; all periods are requested, for the cache"
 
     def __str__(self) -> str:
+        batches = counted(len(self.batches), "batch", "batches")
+        requests = counted(self.requests, "request")
+        bound = counted(self.lower_bound, "request")
         foreign = sum(len(batch.matched) - len(batch.home) for batch in self.batches)
-        periods = str(self.question.periods)
-        batches, requests = (
-            counted(len(self.batches), "batch", "batches"),
-            counted(self.requests, "request"),
+        lines = [
+            named_entity(self.catalogue),
+            f"publication {self.catalogue.dataset_id}",
+            f"{len(self.series):,} series selected",
+        ]
+        if self.cached:
+            lines.append(
+                f"{len(self.cached):,} of them are cached, and are not requested"
+            )
+        lines.append(
+            f"{batches}, {requests}: a batch is a query, with a request for each "
+            f"{MAX_PAGE_SIZE} series"
         )
-        return "\n".join(
-            [
-                named_entity(self.catalogue),
-                f"publication {self.catalogue.dataset_id}",
-                f"{len(self.series):,} series selected",
-                *(
-                    [f"{len(self.cached):,} of them are cached, and are not requested"]
-                    if self.cached
-                    else []
-                ),
-                f"{batches}, {requests}: a batch is a query, with a request for each "
-                f"{MAX_PAGE_SIZE} series",
-                f"lower bound: {counted(self.lower_bound, 'request')}; the limits of a "
-                "query allow no fewer",
-                *(
-                    [
-                        f"{foreign:,} other series match these queries; only a cache "
-                        "keeps them"
-                    ]
-                    if foreign
-                    else []
-                ),
-                f"periods: {periods}{self._about_periods}",
-                f"values: {self.question.value_version}",
-            ]
-        )
+        lines.append(f"lower bound: {bound}; the limits of a query allow no fewer")
+        if foreign:
+            lines.append(
+                f"{foreign:,} other series match these queries; only a cache keeps them"
+            )
+        lines.append(f"periods: {self.question.periods}{self._describe_periods()}")
+        lines.append(f"values: {self.question.value_version}")
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         requests = counted(self.requests, "request")
@@ -183,23 +171,25 @@ class Plan:
         )
         rows = []
         for number, batch in enumerate(self.batches[:_SHOWN_BATCHES], 1):
-            groups = (
-                len(batch.reporting_group_ids) if batch.reporting_group_ids else "all"
+            cells = (
+                number,
+                len(batch.metric_ids),
+                len(batch.scope_combinations),
+                len(batch.reporting_group_ids or ()) or "all",
+                len(batch.home),
+                batch.requests,
             )
-            counts = (len(batch.metric_ids), len(batch.scope_combinations), groups)
-            rows.append(
-                tuple(map(str, (number, *counts, len(batch.home), batch.requests)))
-            )
-        hidden_count = len(self.batches) - len(rows)
-        notes = [f"{hidden_count:,} more batches not shown"] if hidden_count else []
-        return document(
-            str(self).split("\n"), [Table(heads, rows)] if rows else [], notes
-        )
+            rows.append(tuple(map(str, cells)))
+        notes = []
+        if len(self.batches) > len(rows):
+            notes.append(f"{len(self.batches) - len(rows):,} more batches not shown")
+        tables = [Table(heads, rows)] if rows else []
+        return document(str(self).split("\n"), tables, notes)
 
 
 def without_batches(question: Question, catalogue: Catalogue) -> Plan:
     """Resolve a question in a catalogue, with no batches yet."""
-    series, periods = question.wanted(catalogue)
+    series, periods = question.resolve(catalogue)
     return Plan(question, catalogue, periods, series)
 
 
@@ -224,62 +214,43 @@ def batches_of(
     """Return the queries for these series, given in catalogue order."""
     if not series or periods is None:
         return ()
-    batch_periods = requested_periods(catalogue, periods)
-    return tuple(
-        Batch(
+    if isinstance(periods, Trailing):
+        periods = catalogue.resolve(FiscalRange())
+    batches = []
+    for product in _find_products(Cells(catalogue, series)):
+        batch = Batch(
             metric_ids=product.metric_ids,
             scope_combinations=product.paths,
-            periods=batch_periods,
+            periods=periods,
             reporting_group_ids=product.groups,
             value_version=value_version,
             expected_dataset_id=catalogue.dataset_id,
             home=frozenset(map(_series_id, product.home)),
             matched=frozenset(map(_series_id, product.matching_series)),
         )
-        for product in _find_products(Cells(catalogue, series))
-    )
-
-
-def requested_periods(catalogue: Catalogue, periods: Resolved) -> Resolved:
-    """Return what batches request for the resolved periods of a question: all periods
-    for trailing months.
-    """
-    return (
-        catalogue.resolve(FiscalRange()) if isinstance(periods, Trailing) else periods
-    )
+        batches.append(batch)
+    return tuple(batches)
 
 
 def _find_products(cells: Cells) -> list[CrossProduct]:
     """Return what the batches name, in the fewest requests that were found."""
     single = cells.single_query()
-    if single and single.requests == 1:
+    if single is not None and single.requests == 1:
         return [single]
     # What follows a cursor is planned first: neither strips nor grown batches can
     # contain it.
-    oversized_products = cells.oversized_cells()
-    remainder = cells.wanted
-    oversized_ids = {
-        series.series_id for product in oversized_products for series in product.home
-    }
-    if oversized_ids:
-        remainder = {}
-        for cell, items in cells.wanted.items():
-            if remaining := [
-                item for item in items if item.series_id not in oversized_ids
-            ]:
-                remainder[cell] = remaining
-    bound = lower_bound(
-        sum(map(len, cells.wanted.values())), cells.wanted
-    ) - _count_requests(oversized_products)
+    remainder = dict(cells.wanted)
+    oversized_cells = cells.oversized_cells()
+    products = [cells.cross_product(remainder.pop(cell)) for cell in oversized_cells]
+    wanted_count = sum(map(len, cells.wanted.values()))
+    bound = lower_bound(wanted_count, cells.wanted) - _count_requests(products)
     homes = _find_homes(cells, remainder, bound)
-    products = [*oversized_products, *map(cells.cross_product, homes)]
+    products += map(cells.cross_product, homes)
     # Two pages in a row take twice as long as batches at once: worth it where it saves
     # one request of three.
-    return (
-        [single]
-        if single and single.requests <= 2 < _count_requests(products)
-        else products
-    )
+    if single is not None and single.requests <= 2 < _count_requests(products):
+        return [single]
+    return products
 
 
 def _find_homes(
@@ -298,23 +269,20 @@ def _find_homes(
         candidates = grow(cells, series_by_cell, enough=1)
         assert candidates is not None  # no limit is set
         if len(candidates) > _CLOSE * bound:
-            candidates = (
-                grow(cells, series_by_cell, enough=MAX_PAGE_SIZE, limit=len(candidates))
-                or candidates
-            )
-        homes = min(homes, candidates, key=len) if homes else candidates
+            limit = len(candidates)
+            result = grow(cells, series_by_cell, enough=MAX_PAGE_SIZE, limit=limit)
+            candidates = result or candidates
+        if not homes or len(candidates) < len(homes):
+            homes = candidates
     # Tables of small dense blocks, and of hubs that cross.
     if len(homes) > _CLOSE * bound:
         limit = len(homes)
-        homes = (
-            strips(cells, series_by_cell, enough=enough, limit=limit, sparse=True)
-            or homes
-        )
+        result = strips(cells, series_by_cell, enough=enough, limit=limit, sparse=True)
+        homes = result or homes
     if len(homes) > _CLOSE * bound:
-        homes = (
-            grow(cells, series_by_cell, enough=1, limit=len(homes) - 1, spare=1)
-            or homes
-        )
+        limit = len(homes) - 1
+        result = grow(cells, series_by_cell, enough=1, limit=limit, spare=1)
+        homes = result or homes
     return homes
 
 

@@ -26,13 +26,14 @@ from asyncfin.model.series import CatalogueSeries
 
 @frozen
 class Question:
-    """Which series, over which periods, in which version; SelectionError: a field is
-    wrong.
+    """Which series, over which periods, in which version.
+
+    Raises:
+        SelectionError: a field is wrong.
     """
 
-    source: (
-        str | Catalogue
-    )  # an entity id, or a Catalogue: then no other publication will do
+    # An entity id, or a Catalogue: then no other publication will do.
+    source: str | Catalogue
     select: Select
     periods: PeriodSelection
     value_version: ValueVersion = "original"
@@ -58,9 +59,9 @@ class Question:
     @property
     def entity_id(self) -> str:
         """The id of the entity."""
-        return (
-            self.source.entity_id if isinstance(self.source, Catalogue) else self.source
-        )
+        if isinstance(self.source, Catalogue):
+            return self.source.entity_id
+        return self.source
 
     @property
     def key(self) -> Hashable:
@@ -83,45 +84,43 @@ class Question:
             return id(self)
         return key
 
-    def wanted(
+    def resolve(
         self, catalogue: Catalogue
     ) -> tuple[tuple[CatalogueSeries, ...], Resolved | None]:
-        """Return the series and periods that the question means in a catalogue, or
-        raise SelectionError.
+        """Return the series and periods that the question means in a catalogue.
 
-        The periods are None if nothing is to be requested: as `resolved` says or, with
-        `allow_missing`, if the catalogue has nothing of the question.
+        The periods are None if nothing is to be requested: as for `resolve_periods`
+        or, with `allow_missing`, if the catalogue has nothing of the question.
+
+        Raises:
+            SelectionError: the catalogue does not have all of the question.
         """
-        judgement = self.judged(catalogue)
-        error = (
-            judgement.error()
-            if judgement.is_ambiguous or not self.allow_missing
-            else None
-        )
-        if error is not None:
-            raise error
+        judgement = self.judge(catalogue)
+        if judgement.missing and (judgement.is_ambiguous or not self.allow_missing):
+            raise judgement.error()
         if self.allow_missing:
             has_none = has_nothing(self.select, judgement.missing)
             if has_none or not _has_periods(catalogue, self.periods):
                 return (), None
-        return judgement.series, self.resolved(catalogue)
+        return judgement.series, self.resolve_periods(catalogue)
 
-    def resolved(self, catalogue: Catalogue) -> Resolved | None:
+    def resolve_periods(self, catalogue: Catalogue) -> Resolved | None:
         """Return the periods to request in a catalogue, or raise SelectionError.
 
-        None: the catalogue has no series, or it has no periods and the question names
-        none.
+        They are None if the catalogue has no series, or if it has no periods and the
+        question names none.
         """
         if not catalogue.series or (not catalogue.periods and is_open(self.periods)):
             return None
         return catalogue.resolve(self.periods)
 
-    def judged(self, catalogue: Catalogue) -> Judged:
-        """Return what the Select means in a catalogue."""
-        if self._judgement is None or self._judgement.catalogue is not catalogue:
-            object.__setattr__(self, "_judgement", judge(catalogue, self.select))
-            assert self._judgement is not None
-        return self._judgement
+    def judge(self, catalogue: Catalogue) -> Judged:
+        """Resolve the Select in a catalogue."""
+        judgement = self._judgement
+        if judgement is None or judgement.catalogue is not catalogue:
+            judgement = judge(catalogue, self.select)
+            object.__setattr__(self, "_judgement", judgement)
+        return judgement
 
     def missing(self, catalogue: Catalogue) -> Missing:
         """Return the ids, words and periods of the question that a catalogue does not
@@ -130,9 +129,15 @@ class Question:
         As `Catalogue.missing`, and ``periods``: the labels of an `Exact`, or one text
         for a rule that selects no period.
         """
-        missing = dict(self.judged(catalogue).missing)
-        if periods := _list_missing_periods(catalogue, self.periods):
-            missing["periods"] = periods
+        missing = dict(self.judge(catalogue).missing)
+        labels: list[str] = []
+        if isinstance(self.periods, Exact):
+            exact, catalogue_periods = self.periods.periods, set(catalogue.periods)
+            labels += [str(item) for item in exact if item not in catalogue_periods]
+        elif not _has_periods(catalogue, self.periods):
+            labels.append(str(self.periods))
+        if labels:
+            missing["periods"] = tuple(labels)
         return missing
 
 
@@ -140,16 +145,3 @@ def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:
     if not catalogue.periods:
         return is_open(periods)
     return resolve(periods, catalogue.periods) is not None
-
-
-def _list_missing_periods(
-    catalogue: Catalogue, periods: PeriodSelection
-) -> tuple[str, ...]:
-    if isinstance(periods, Exact):
-        catalogue_periods = set(catalogue.periods)
-        return tuple(
-            period.label
-            for period in periods.periods
-            if period not in catalogue_periods
-        )
-    return () if _has_periods(catalogue, periods) else (str(periods),)

@@ -38,19 +38,18 @@ def strips(
     no way has fewer than `limit`.
     """
     views = cells.views(series_by_cell)
-    ways = (
-        (home for view in view_group for home in _pack_homes(view, side, sparse))
-        for view_group in map(list, (islice(views, 1), views))
-        if view_group
-        for side in (0, 1)
-    )
     best: list[Sequence[CatalogueSeries]] | None = None
-    for way in ways:
-        # A way is left as soon as it has as many batches as the best one.
-        if len(homes := list(islice(way, limit))) < limit:
-            best, limit = homes, len(homes)
-            if limit <= enough:
-                break
+    # The views of sets are made only if the first one is not enough.
+    for view_group in filter(None, map(list, (islice(views, 1), views))):
+        for side in (0, 1):
+            homes: list[Sequence[CatalogueSeries]] = []
+            for view in view_group:
+                # A way is left as soon as it has as many batches as the best one.
+                homes += islice(_pack_homes(view, side, sparse), limit - len(homes))
+            if len(homes) < limit:
+                best, limit = homes, len(homes)
+                if limit <= enough:
+                    return best
     return best
 
 
@@ -63,22 +62,18 @@ def _pack_homes(
     by_side = by_line(view.cells)[side]
     # The lines of a block share their first crossing line, wherever they are in the
     # catalogue.
-    order = sorted(
-        by_side, key=lambda line: (min(by_side[line]), line) if sparse else (0, line)
-    )
+    order = sorted(by_side)
+    if sparse:
+        order.sort(key=lambda line: min(by_side[line]))
     for lines, pages in _cut_strips(view.counts[side], by_side, order, side):
         for page in pages:
-            cells = [
-                (line, crossing)
-                for line in lines
-                for crossing in page
-                if crossing in by_side[line]
-            ]
-            yield [
-                series
-                for cell in cells
-                for series in view.cells[cell if side == 0 else cell[::-1]]
-            ]
+            home: list[CatalogueSeries] = []
+            for line in lines:
+                for crossing in page:
+                    if crossing in by_side[line]:
+                        cell = (line, crossing) if side == 0 else (crossing, line)
+                        home += view.cells[cell]
+            yield home
 
 
 def _cut_strips(
@@ -104,16 +99,16 @@ def _cut_strips(
         # it ends. Packing takes longest, so widths that may have the most come first,
         # and those that can't have it are not packed.
         best, best_width, pages = 0.0, 0, list[list[int]]()
-        for potential, width, gain, costs in sorted(
-            widths, key=lambda item: (-item[0], item[1])
-        ):
+        widths.sort(key=lambda item: (-item[0], item[1]))
+        for potential, width, gain, costs in widths:
             if potential < best:
                 break
             if potential == best and width > best_width:
                 continue
             packed_pages = _pack_pages(costs, max_others)
-            if (gain / len(packed_pages), -width) > (best, -best_width):
-                best, best_width, pages = gain / len(packed_pages), width, packed_pages
+            share = gain / len(packed_pages)
+            if (share, -width) > (best, -best_width):
+                best, best_width, pages = share, width, packed_pages
         yield lines[start : start + best_width], pages
         start += best_width
 
@@ -161,15 +156,14 @@ def _pack_pages(costs: Mapping[int, int], max_lines: int) -> list[list[int]]:
     # By their costs, and lines of equal costs in order: sorting is stable.
     for line in sorted(sorted(costs), key=costs.__getitem__, reverse=True):
         cost = costs[line]
-        if (
-            cost != last
-        ):  # a page without room for one of these costs has none for the next
+        # A page without room for one of these costs has none for the next.
+        if cost != last:
             index, last = 0, cost
-        while index < len(pages) and (
-            rooms[index] < cost or len(pages[index]) == max_lines
-        ):
+        while index < len(pages):
+            if rooms[index] >= cost and len(pages[index]) < max_lines:
+                break
             index += 1
-        if index == len(pages):
+        else:
             pages.append([])
             rooms.append(MAX_PAGE_SIZE)
         pages[index].append(line)

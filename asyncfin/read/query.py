@@ -160,7 +160,7 @@ async def plan_for(
     plan = None if key is None else publication.plans.get(key)
     if plan is None:
         # The error names close matches, which are searched for among all ids.
-        has_error = question.judged(catalogue).missing and not question.allow_missing
+        has_error = question.judge(catalogue).missing and not question.allow_missing
         resolve = partial(without_batches, question, catalogue)
         plan = await _run(resolve, aside=bool(has_error))
         if read.cache is None:  # otherwise its batches depend on what is cached

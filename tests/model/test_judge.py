@@ -34,9 +34,10 @@ def test_all_scope_groups_must_exist() -> None:
 
 
 def test_empty_catalogue_has_all_of_everything() -> None:
-    """Nothing is missing, and there is no error."""
+    """Nothing is missing, and selecting is no error."""
     judged = judge(catalogue(), Select())
-    assert (judged.series, judged.missing, judged.error()) == ((), {}, None)
+    assert (judged.series, judged.missing) == ((), {})
+    assert catalogue().select(Select()) == ()
 
 
 def test_ambiguous_row_is_missing() -> None:
@@ -97,7 +98,8 @@ def test_where_is_called_once_for_series(listed: Catalogue, passes: bool, narrow
 
     select = Select("Revenue" if narrowed else None, basis="segment", where=where)
     judged = judge(listed, select)
-    assert (judged.error(), judged.missing) is not None
+    if judged.missing:
+        assert judged.error().missing is judged.missing
     assert set(calls.values()) == {1}
     assert all(listed[each].metric_id == "Revenue" or not narrowed for each in calls)
 
@@ -107,4 +109,4 @@ def test_allow_missing_rejects_ambiguous_rows() -> None:
     twins = catalogue(replace(CASH, series_id="x1"), replace(CASH, series_id="x2"))
     question = Question(twins, Select.of(CASH), FiscalRange(), allow_missing=True)
     with pytest.raises(SelectionError, match=r"pick again with Select\.of$"):
-        question.wanted(twins)
+        question.resolve(twins)

@@ -14,7 +14,7 @@ def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSer
     """Return the plan for some series of a catalogue."""
     series_ids = {series.series_id for series in wanted}
     series = tuple(item for item in catalogue.series if item.series_id in series_ids)
-    return plan_batches(Plan(question, catalogue, question.resolved(catalogue), series))
+    return plan_batches(Plan(question, catalogue, question.resolve_periods(catalogue), series))
 
 
 def crosses(number: int, partners: int) -> Triples:

@@ -83,7 +83,7 @@ def test_each_catalogue_is_judged() -> None:
     earlier = catalogue(("Revenue", "all", "annual"))
     later = catalogue(("Cost", "all", "annual"), ("Revenue", "all", "annual"))
     question = Question(earlier.entity_id, Select("Revenue"), ANNUAL)
-    selected = [question.wanted(publication)[0] for publication in (earlier, later, earlier)]
+    selected = [question.resolve(publication)[0] for publication in (earlier, later, earlier)]
     assert selected == [earlier.series, later.series[1:], earlier.series]
 
 

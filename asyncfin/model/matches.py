@@ -89,15 +89,17 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         Each match has the position of its catalogue. Those that are only described or
         close are dropped if a catalogue has others.
         """
-        matches = [
-            (index, match)
-            for index, result in enumerate(results)
-            for match in result.matches
-        ]
-        best = min((match.rank for _, match in matches), default=Rank.EXACT)
+        matches: list[tuple[int, Match]] = []
+        limit = Rank.CLOSE
+        for index, result in enumerate(results):
+            for match in result.matches:
+                matches.append((index, match))
+                limit = min(limit, match.rank)
+        limit = max(limit, Rank.ALIAS)
+        matches.sort(key=lambda entry: entry[1].order)
         groups: dict[tuple[str, ScopePath], list[tuple[int, Match]]] = {}
-        for index, match in sorted(matches, key=lambda entry: entry[1].order):
-            if match.rank <= max(best, Rank.ALIAS):
+        for index, match in matches:
+            if match.rank <= limit:
                 key = match.series.metric_id, match.series.scopes
                 groups.setdefault(key, []).append((index, match))
         return list(groups.values())
@@ -110,15 +112,13 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         return all(match.rank == Rank.CLOSE for match in self.matches)
 
     def _make_rows(self, limit: int) -> list[tuple[str, ...]]:
-        return [
-            (
-                match.series.metric_id,
-                match.note(match.series.label),
-                " / ".join(self._catalogue.scope_names(match.series.scopes)),
-                match.series.reporting_group_id,
-            )
-            for match in self.matches[:limit]
-        ]
+        rows: list[tuple[str, ...]] = []
+        for match in self.matches[:limit]:
+            series = match.series
+            scopes = " / ".join(self._catalogue.scope_names(series.scopes))
+            label = match.note(series.label)
+            rows.append((series.metric_id, label, scopes, series.reporting_group_id))
+        return rows
 
     def _count_hidden(self, limit: int) -> list[str]:
         return [f"and {len(self) - limit:,} more"] if len(self) > limit else []
@@ -131,23 +131,25 @@ class SearchResult(tuple[CatalogueSeries, ...]):
 
     def __repr__(self) -> str:
         lines = self._head
-        for row in (_HEADS, *self._make_rows(_SHOWN)) if self else ():
-            # Shortened first: a label can have a megabyte, and an escape is longer than
-            # its character.
-            cells = [printable(shorten(cell, _WIDEST)) for cell in row]
-            texts = [
-                shorten_middle(cell, width).ljust(width)
-                for cell, width in zip(cells, _WIDTHS, strict=True)
-            ]
-            lines.append("  ".join(texts).rstrip())
+        rows = self._make_rows(_SHOWN)
+        if rows:
+            rows.insert(0, _HEADS)
+        for row in rows:
+            line = ""
+            for cell, width in zip(row, _WIDTHS, strict=True):
+                # Shortened first: a label can have a megabyte, and an escape is longer
+                # than its character.
+                text = printable(shorten(cell, _WIDEST))
+                line += shorten_middle(text, width).ljust(width + 2)
+            lines.append(line.rstrip())
         return "\n".join(lines + self._count_hidden(_SHOWN))
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        rows = [
-            [shorten_middle(cell, _WIDEST) for cell in row]
-            for row in self._make_rows(_SHOWN_HTML)
-        ]
+        rows = []
+        for row in self._make_rows(_SHOWN_HTML):
+            cells = [shorten_middle(cell, _WIDEST) for cell in row]
+            rows.append(cells)
         tables = [Table(_HEADS, rows, names=4)] if rows else []
         return document(self._head, tables, self._count_hidden(_SHOWN_HTML))

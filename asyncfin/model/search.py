@@ -106,8 +106,10 @@ def _find_lines(words: Words, ignored_words: Collection[str]) -> set[int]:
     """Return the lines of synonyms of which words are a phrase, maybe without ignored
     words.
     """
-    phrases = (words, _drop(words, ignored_words))
-    return set().union(*(_LINES.get(tuple(sorted(words)), ()) for words in phrases))
+    lines: set[int] = set()
+    for phrase in (words, _drop(words, ignored_words)):
+        lines |= _LINES.get(tuple(sorted(phrase)), set())
+    return lines
 
 
 # gc=False: a catalogue has thousands, and a walk over all objects stops the event loop.
@@ -130,26 +132,39 @@ class _Name(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, texts: Iterable[str], aliases: Iterable[str] = ()) -> _Name:
-        texts = tuple(texts)
-        forms = tuple(chain.from_iterable(map(_read_forms, texts)))
+        forms: list[Words] = []
+        initials: list[str] = []
+        for text in texts:
+            forms += _read_forms(text)
+            for spelling in (words_of(text), _split(text)):
+                letters = [word[0] for word in spelling]
+                initials.append("".join(letters))
         words = frozenset(chain.from_iterable(forms))
-        alias_forms = chain.from_iterable(map(_read_forms, aliases))
-        synonyms = (_SYNONYMS.get(word, ()) for word in words)
-        similar = frozenset(chain.from_iterable((*alias_forms, *synonyms)))
-        spellings = chain(map(words_of, texts), map(_split, texts))
-        initials = tuple("".join(word[0] for word in words) for words in spellings)
-        lines = frozenset[int]().union(*(_find_lines(form, _USUAL) for form in forms))
-        return cls(forms, words, similar, initials, lines)
+        similar_words: set[str] = set()
+        for word in words:
+            similar_words |= _SYNONYMS.get(word, set())
+        for alias in aliases:
+            similar_words.update(*_read_forms(alias))
+        lines: set[int] = set()
+        for form in forms:
+            lines |= _find_lines(form, _USUAL)
+        return cls(
+            tuple(forms),
+            words,
+            frozenset(similar_words),
+            tuple(initials),
+            frozenset(lines),
+        )
 
     def is_called(self, words: Words) -> bool:
         """Return whether words are one of its forms, apart from words that mean
         little.
         """
-        distinct = set(words)
-        return bool(words) and any(
-            distinct.issuperset(_drop(form, _USUAL)) and distinct.issubset(form)
-            for form in self.forms
-        )
+        distinct_words = set(words)
+        for form in self.forms:
+            if words and set(_drop(form, _USUAL)) <= distinct_words <= set(form):
+                return True
+        return False
 
     def resembles(self, word: str) -> bool:
         """Return whether a word begins one of its words or initials, or is a further
@@ -158,8 +173,11 @@ class _Name(Struct, frozen=True, gc=False):
         if word in self.words or word in self.similar:
             return True
         # Two letters begin initials, R&D those of R&DE, and any word.
-        texts = chain(self.words, self.initials) if len(word) > 2 else self.initials
-        return len(word) > 1 and any(text.startswith(word) for text in texts)
+        if len(word) < 2:
+            return False
+        if any(text.startswith(word) for text in self.initials):
+            return True
+        return len(word) > 2 and any(text.startswith(word) for text in self.words)
 
 
 _Names: TypeAlias = tuple[_Name, _Name, frozenset[str]]
@@ -190,8 +208,9 @@ class Index:
                 group = catalogue.by_group[series.reporting_group_id]
                 texts = (catalogue.name, *key, group.name, group.cadence)
                 self._contexts[key] = _Name.of(texts).words
-        names = (*self._metrics.values(), *self._paths.values())
-        self.vocabulary = frozenset(word for name in names for word in name.words)
+        self.vocabulary: set[str] = set()
+        for name in (*self._metrics.values(), *self._paths.values()):
+            self.vocabulary |= name.words
 
     def names_of(self, series: CatalogueSeries) -> _Names:
         """Return the words of a series: its label and metric, its path, its group."""
@@ -217,25 +236,25 @@ class _Query:
     def match_words(self, names: _Names) -> Words:
         """Return the words that a series has or resembles."""
         name, path, context = names
-        return tuple(
-            word
-            for word in self.words
-            if word in context or name.resembles(word) or path.resembles(word)
-        )
+        words: list[str] = []
+        for word in self.words:
+            is_similar = name.resembles(word) or path.resembles(word)
+            if is_similar or word in context:
+                words.append(word)
+        return tuple(words)
 
     def rank(self, names: _Names) -> Rank | None:
         """Return how a series matches without its description, or None."""
         name, path, context = names
         # What is a word of the label is compared with it. Of the others, what is a word
         # of the scopes or of the group only restricts.
-        label_words = tuple(
-            word
-            for word in self.words
-            if word in name.words or not (word in path.words or word in context)
-        )
-        path_words = tuple(
-            word for word in self.words if word in path.words or word not in context
-        )
+        label_words: Words = ()
+        path_words: Words = ()
+        for word in self.words:
+            if word in name.words or not (word in path.words or word in context):
+                label_words += (word,)
+            if word in path.words or word not in context:
+                path_words += (word,)
         missing = [word for word in label_words if word not in name.words]
         if not missing and name.is_called(label_words):
             return Rank.EXACT
@@ -247,15 +266,18 @@ class _Query:
             return Rank.MEANING
         if not missing:
             return Rank.WORDS
-        if all(name.resembles(word) or path.resembles(word) for word in missing):
-            return Rank.ALIAS
-        return None
+        for word in missing:
+            if not name.resembles(word) and not path.resembles(word):
+                return None
+        return Rank.ALIAS
 
     def _find_lines(self, words: Words) -> set[int]:
         """Return the lines of synonyms of words: "book value" has one, "book" has
         not.
         """
-        return _find_lines((*words, *self.weak), self.weak) if words else set()
+        if not words:
+            return set()
+        return _find_lines((*words, *self.weak), self.weak)
 
 
 def search(
@@ -279,35 +301,35 @@ def search(
     words = _split(text)[:_MAX_WORDS]
     index: Index = catalogue._search_index
     strong_words = _drop(words, _WEAK)
-    query = _Query(
-        strong_words, tuple(word for word in words if word not in strong_words)
-    )
-    ranks: _Ranked
+    weak_words = tuple(word for word in words if word not in strong_words)
+    query = _Query(strong_words, weak_words)
+    ranks: _Ranked = []
     if words:
-        ranks = (
-            _find_named(catalogue, query, text)
-            or _find_described(catalogue, query)
-            or _find_close(catalogue, query)
-        )
-    else:
-        every_series = () if words_of(text) else catalogue.series
-        ranks = [(series, Rank.EXACT) for series in every_series]
+        ranks = _find_named(catalogue, query, text)
+        ranks = ranks or _find_described(catalogue, query)
+        ranks = ranks or _find_close(catalogue, query)
+    elif not words_of(text):
+        ranks = [(series, Rank.EXACT) for series in catalogue.series]
     ended_by_id = _find_ended(last_periods)
-    matches = [
-        Match(rank, series, ended_by_id.get(series.series_id)) for series, rank in ranks
-    ]
+    matches: list[Match] = []
+    for series, rank in ranks:
+        last_period = ended_by_id.get(series.series_id)
+        matches.append(Match(rank, series, last_period))
 
     def order(match: Match) -> tuple[object, ...]:
         name, *_ = index.names_of(match.series)
+        label_words = _drop(name.forms[0], _USUAL)
         return (
             *match.order,
             not match.series.is_consolidated,
             sum(word not in name.words for word in words),
             len(match.series.scopes),
-            sum(word not in words for word in _drop(name.forms[0], _USUAL)),
+            sum(word not in words for word in label_words),
         )
 
-    return sorted(matches, key=order) if words else matches
+    if words:
+        matches.sort(key=order)
+    return matches
 
 
 def _find_ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
@@ -316,12 +338,9 @@ def _find_ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
     """
     ends = sorted(period.fiscal_end for period in last_periods.values())
     # Not the latest of all: a single odd series may reach into the next year.
-    current = max(ends, key=lambda end: (ends.count(end), end), default=0)
-    return {
-        series_id: period
-        for series_id, period in last_periods.items()
-        if period.fiscal_end <= current - _ENDED_MONTHS
-    }
+    limit = max(ends, key=lambda end: (ends.count(end), end), default=0) - _ENDED_MONTHS
+    periods = last_periods.items()
+    return {key: period for key, period in periods if period.fiscal_end <= limit}
 
 
 def _find_named(catalogue: Any, query: _Query, text: str) -> _Ranked:
@@ -356,19 +375,20 @@ def _find_close(catalogue: Any, query: _Query) -> _Ranked:
     index: Index = catalogue._search_index
     spelling: list[str] = []
     for word in query.words:
-        is_used = word in index.vocabulary
-        close = () if is_used else alike(word, index.vocabulary, 1, _ALIKE_SHARE)
-        spelling += close or (word,)
+        close: list[str] = []
+        if word not in index.vocabulary:
+            close = alike(word, index.vocabulary, 1, _ALIKE_SHARE)
+        spelling += close or [word]
     query = _Query(tuple(spelling), query.weak)
-    counts = [
-        len(query.match_words(index.names_of(series))) for series in catalogue.series
-    ]
-    greatest = max(counts, default=0)
-    return [
-        (series, Rank.CLOSE)
-        for series, count in zip(catalogue.series, counts, strict=True)
-        if 0 < count == greatest
-    ]
+    greatest = 1
+    ranks: _Ranked = []
+    for series in catalogue.series:
+        count = len(query.match_words(index.names_of(series)))
+        if count > greatest:
+            greatest, ranks = count, []
+        if count == greatest:
+            ranks.append((series, Rank.CLOSE))
+    return ranks
 
 
 def close_metrics(catalogue: Any, name: str) -> list[str]:

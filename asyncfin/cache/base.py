@@ -31,11 +31,8 @@ from asyncfin.cache.codec import (
 )
 from asyncfin.cache.entries import (
     CATALOGUE,
-    MAX_RECORDS,
     Key,
-    LeastRecentlyUsed,
     Memory,
-    RecordKey,
     distinct,
 )
 from asyncfin.cache.record import EntityRecord, later
@@ -115,10 +112,6 @@ class Cache:
         self._secret = secrets.token_bytes(32)
         self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
         self._hits = self._misses = self._broken = 0
-        # The keys of records that could not be stored, and apply in this process.
-        self._unstored: LeastRecentlyUsed[RecordKey, bool] = LeastRecentlyUsed(
-            MAX_RECORDS
-        )
         self._away_since = -inf
         self._warned_at = -inf
 
@@ -293,29 +286,23 @@ class Partition:
         `token` is the digest of the client's token: a later rejection of it counts too.
         """
         key, now = (self._account, entity_id, ""), self._clock()
-        rows = await self._cache._run(partial(self._read_record, entity_id))
-        for row in rows or ():
-            if row is not None:
-                self._memory.observe(key, row, now)
-            elif not self._cache._unstored.get(key):  # another process has cleared it
-                self._memory.records.pop(key)
+        stored_record = await self._cache._run(partial(self._read_record, entity_id))
+        if stored_record is not None:
+            self._memory.observe(key, stored_record, now)
         records = self._memory.records
         of_token = records.get((*key[:2], token)) if token else None
         return later(of_token, records.get(key), now)
 
-    async def _read_record(self, entity_id: str) -> tuple[EntityRecord | None]:
-        """Return the stored record, if there is one, in a tuple: None is a failure of
-        the store.
-        """
+    async def _read_record(self, entity_id: str) -> EntityRecord | None:
         key = f"{await self._make_prefix(entity_id)}/{_RECORD}"
         (row,) = await self._store.get([key])
         if row is None:
-            return (None,)
+            return None
         record = decode_record(key, row)
         if record is None:
             self._cache._broken += 1
             await self._store.drop([key])
-        return (record,)
+        return record
 
     async def observe(
         self, entity_id: str, record: EntityRecord, token: str = ""
@@ -333,16 +320,11 @@ class Partition:
                 return
         self._memory.observe(key, record, self._clock())
         if not token and self._cache._store is not None:
-            put = partial(self._put_record, entity_id, record)
-            if await self._cache._run(put) is None:
-                self._cache._unstored.put(key, True)
-            else:
-                self._cache._unstored.pop(key)
+            await self._cache._run(partial(self._put_record, entity_id, record))
 
-    async def _put_record(self, entity_id: str, record: EntityRecord) -> bool:
+    async def _put_record(self, entity_id: str, record: EntityRecord) -> None:
         key = f"{await self._make_prefix(entity_id)}/{_RECORD}"
-        row = encode_record(key, record)
-        return await self._store.put_if_later(key, row)
+        await self._store.put_if_later(key, encode_record(key, record))
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         """Return the catalogue of a publication, or None if it is not cached."""

@@ -175,17 +175,16 @@ class FolderStore:
     async def drop(self, keys: Iterable[str]) -> None:
         await self._run(partial(self._drop, keys))
 
-    async def put_if_later(self, key: str, body: bytes) -> bool:
+    async def put_if_later(self, key: str, body: bytes) -> None:
         limit = microseconds(self._clock() + FUTURE)
 
-        def put() -> bool:
+        def put() -> None:
             with self._hold_lock():
-                if row_moment(body) < row_moment(self._read(key) or b"") <= limit:
-                    return False
-                self._write(key, body)
-                return True
+                stored_moment = row_moment(self._read(key) or b"")
+                if not row_moment(body) < stored_moment <= limit:
+                    self._write(key, body)
 
-        return await self._run(put)
+        await self._run(put)
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:

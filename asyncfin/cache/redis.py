@@ -164,16 +164,14 @@ class RedisStore:
                 steps.hdel(self._prefix + group, name)
             await steps.execute()
 
-    async def put_if_later(self, key: str, body: bytes) -> bool:
+    async def put_if_later(self, key: str, body: bytes) -> None:
         redis = await self._clients.get()
         group, _, name = key.rpartition("/")
         latest = microseconds(self._clock() + FUTURE)
         keep = round(self._keep / timedelta(milliseconds=1))
         group_key = self._prefix + group
         # Not EVALSHA: to a distant server its first call takes three times as long.
-        return bool(
-            await redis.eval(_PUT_IF_LATER, 1, group_key, name, body, latest, keep)
-        )
+        await redis.eval(_PUT_IF_LATER, 1, group_key, name, body, latest, keep)
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:

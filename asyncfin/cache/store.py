@@ -31,8 +31,8 @@ class Store(Protocol):
     async def drop(self, keys: Iterable[str]) -> None:
         """Delete keys."""
 
-    async def put_if_later(self, key: str, body: bytes) -> bool:
-        """Store bytes unless later ones are stored, and return whether they were.
+    async def put_if_later(self, key: str, body: bytes) -> None:
+        """Store bytes unless later ones are stored.
 
         The bytes begin with their moment, as 20 digits of microseconds. Those of a
         moment more than a minute in the future are replaced.

@@ -50,13 +50,11 @@ class DictStore:
         for key in keys:
             self.rows.pop(key, None)
 
-    async def put_if_later(self, key: str, body: bytes) -> bool:
+    async def put_if_later(self, key: str, body: bytes) -> None:
         await self._work()
         stored = row_moment(self.rows.get(key, b""))
-        if row_moment(body) < stored <= microseconds(self._clock() + FUTURE):
-            return False
-        self.rows[key] = body
-        return True
+        if not row_moment(body) < stored <= microseconds(self._clock() + FUTURE):
+            self.rows[key] = body
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:

@@ -80,16 +80,6 @@ async def test_equal_record_is_written_once() -> None:
         assert cache.store.calls - before == calls
 
 
-async def test_cleared_store_is_believed() -> None:
-    """Another process has cleared it: what this one has confirmed counts as unknown."""
-    rows: dict[str, bytes] = {}
-    part = DictCache(rows).partition(URL, "t")
-    await part.observe(ENTITY, EntityRecord(utc_now(), DATASET))
-    assert await current(part) == DATASET
-    await DictCache(rows).clear()
-    assert await part.record(ENTITY) is None
-
-
 async def test_unencodable_data_stay_in_memory() -> None:
     """It is counted, and does not make the store seem to fail."""
     cache = DictCache()

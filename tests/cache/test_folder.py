@@ -305,15 +305,6 @@ async def count_parts(path: Path, entity_id: str, dataset_id: str) -> int:
     return len(list((path / "cache" / await part._group(key)).glob("*")))  # type: ignore[attr-defined]
 
 
-async def test_part_larger_than_cache_is_skipped(tmp_path: Path) -> None:
-    """It drops nothing else."""
-    cache = FileCache(tmp_path / "cache", account="desk", max_bytes=1_000)
-    part = cache.partition(URL, TOKEN)
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(600)))
-    assert (await cache.inspect()).bytes == 0
-    assert cache.stats().broken == 0
-
-
 async def test_clearing_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the disk; memory is cleared all the same."""
     await fill(tmp_path / "cache")

@@ -169,6 +169,19 @@ def test_a_plan_explains_itself() -> None:
     assert repr(planned(known)).endswith("4 series in 1 request>")
 
 
+@pytest.mark.parametrize(
+    ("periods", "known_periods", "words"),
+    [
+        (Trailing(12), (), "periods: the last 12 months, of which the catalogue has none"),
+        (Trailing(12), YEARS, "; all periods are requested, and the window is cut from them"),
+    ],
+)
+def test_plan_describes_its_periods(periods: Trailing, known_periods: tuple[Period, ...], words: str) -> None:
+    """What is requested instead, and why nothing is."""
+    known = catalogue(("A", "x", "g"), periods=known_periods)
+    assert words in str(planned(known, periods=periods))
+
+
 def test_series_on_overlong_path_is_rejected() -> None:
     """No legal query names a path of 21 entries; the error says which field is at fault."""
     path = tuple(ScopeRef("company", str(at)) for at in range(21))

@@ -57,9 +57,7 @@ def make_private_folder(folder: Path) -> None:
     _check_private(os.lstat(folder), stat.S_ISDIR, "a folder", 0o077)
 
 
-def open_private(
-    path: str | Path, *, mode_bits: int = 0o077, create: bool = True
-) -> int:
+def open_private(path: str | Path, *, mode_bits: int = 0o077) -> int:
     """Open a file for reading and writing, and return its descriptor; it is created
     with mode 0600.
 
@@ -67,9 +65,9 @@ def open_private(
     the `mode_bits`.
     """
     # No symlinks, which could lead anywhere, and no wait for the other end of a pipe.
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags | (os.O_CREAT if create else 0), 0o600)
+        descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         if error.errno in (ELOOP, EISDIR, ENXIO):
             raise NotPrivateError(

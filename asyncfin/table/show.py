@@ -327,8 +327,10 @@ class Latest:
         """
         from asyncfin.table.columns import column_names
 
-        all_names = [*Row.columns, "scopes", *_VALUE_COLUMNS]
-        names = column_names(columns) or all_names
+        all_names = (*Row.columns, "scopes", *_VALUE_COLUMNS)
+        names = column_names(columns)
+        if names is None:
+            names = all_names
         for name in names:
             if name not in all_names:
                 raise SelectionError(

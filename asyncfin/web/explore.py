@@ -208,9 +208,8 @@ class _Pages:
         context: dict[str, Any] = {"question": question}
         if catalogues and catalogues[0].entity_id == question.companies[0]:
             context |= await self._list_series(question, catalogues[0])
-        missing = list(question.companies)
-        for catalogue in catalogues:
-            missing.remove(catalogue.entity_id)
+        cached_ids = {catalogue.entity_id for catalogue in catalogues}
+        missing = [name for name in question.companies if name not in cached_ids]
         answer = None
         if question.series and not missing:
             try:

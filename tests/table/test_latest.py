@@ -42,6 +42,7 @@ async def test_frame_has_columns_without_rows() -> None:
     chosen = latest.to_pandas(columns=["number", "period_label"])
     assert chosen.to_dict("list") == {"number": [2, 4], "period_label": ["FY2021", "FY2025"]}
     assert list(empty.to_pandas(columns="text").columns) == ["text"]
+    assert list(latest.to_pandas(columns=[]).columns) == []
     with pytest.raises(SelectionError, match="no column 'numbers' \\(close: number\\)"):
         latest.to_pandas(columns=["numbers"])
 

@@ -14,6 +14,7 @@ from asyncfin.table.forms import Forms
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import (
     ABSENT,
+    LATEST,
     MOST_PERIODS_NAMED,
     describe_rows,
     join_alike,
@@ -122,17 +123,24 @@ class Comparison(Forms):
         yield from self.lacking()
         names = entity_names(panel.catalogue for panel in self)
         absent = []
+        has_other_periods = False
         companies_of: dict[str, list[str]] = {}
         for panel in self:
-            # Of a panel without values, the lines above show why.
-            if panel.value_count:
-                name = names[panel.catalogue.entity_id]
+            entity_id = panel.catalogue.entity_id
+            if not panel.value_count:
+                # The lines above show why.
+                missing = self.missing.get(entity_id, {})
+                has_other_periods |= len(panel) > 0 or "periods" in missing
+            else:
+                name = names[entity_id]
                 for line in panel.notes:
                     if line.startswith(ABSENT):
                         absent.append((name, f"no {line.removeprefix(ABSENT)}"))
                     else:
                         companies_of.setdefault(line, []).append(name)
         yield from join_alike(absent)
+        if has_other_periods:
+            yield LATEST
         for line, companies in companies_of.items():
             yield f"{listed(companies, _MOST_COMPANIES)}: {line}"
         if len(self) > 1:

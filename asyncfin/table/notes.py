@@ -23,6 +23,8 @@ _MOST_LABELS = 3
 MOST_PERIODS_NAMED = 6
 # The beginning of the line on requested periods.
 ABSENT = "the catalogue does not have "
+# The line on series that a query of the last periods leaves empty.
+LATEST = "for the last values of each series, query all periods and call latest()"
 
 
 def heading(grids: Sequence[Grid]) -> str:
@@ -95,10 +97,9 @@ def _note_empty_series(grid: Grid) -> str:
         for period in grid.catalogue_periods.difference(grid.query_periods)
     )
     count = len(grid.find_observed(grid.query_periods))
-    # Of a panel without any value, another note shows why.
-    if not grid.is_whole or not is_cut or count in (0, len(grid.series)):
+    if not grid.is_whole or not is_cut or count == len(grid.series):
         return ""
-    return "for the last values of each series, query all periods and call latest()"
+    return LATEST
 
 
 def _note_scaled_texts(grid: Grid) -> str:

@@ -95,6 +95,15 @@ async def test_absent_periods_share_a_line() -> None:
     missing = {panels[1].catalogue.entity_id: {"periods": ("FY2025",)}}
     notes = evolve(together(panels), missing=missing).notes
     assert "Apple has no FY2025" in notes
+    assert not any("latest()" in note for note in notes)
+
+
+async def test_empty_company_names_latest() -> None:
+    """A company without a value in the periods has others: the note says how to get the last ones."""
+    panels = [await company("NVIDIA", {2025: 6}, (2025,)), await company("Apple", {}, (2025,))]
+    notes = together(panels).notes
+    assert "Apple has no value in these periods" in notes
+    assert "for the last values of each series, query all periods and call latest()" in notes
 
 
 async def test_absent_period_needs_no_request() -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import selectors
 import signal
+import socket
 import sys
 from collections.abc import Callable, Generator, Mapping
 from importlib.util import find_spec
@@ -239,6 +240,21 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture(autouse=True)
 def _as_before_other_tests() -> None:
     reset_process()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_name_server() -> Generator[None]:
+    """Answer for hosts under ``.invalid`` here: a name server of the machine may take ten seconds."""
+    look_up = socket.getaddrinfo
+
+    def refuse_invalid(host: Any, *arguments: Any, **options: Any) -> Any:
+        if str(host).endswith(".invalid"):
+            raise socket.gaierror(socket.EAI_NONAME, "name or service not known")
+        return look_up(host, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", refuse_invalid)
+        yield
 
 
 def reset_process() -> None:

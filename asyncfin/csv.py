@@ -10,6 +10,7 @@ from typing import Any
 _LINES = re.compile(
     r"\A *\r|(?:^|(?<=[\r\n]))[^\S\r\n]*[=+\-@\t\uff1d\uff0b\uff0d\uff20][^\r\n]*"
 )
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?%?", re.ASCII)
 
 
 def csv_cell(text: str) -> str:
@@ -20,13 +21,10 @@ def csv_cell(text: str) -> str:
     >>> csv_cell("=1+1"), csv_cell("-1.5"), csv_cell("+3.2%"), csv_cell("- none")
     ("'=1+1", '-1.5', '+3.2%', "'- none")
     """
-    return _LINES.sub(_guard, text)
-
-
-def _guard(line: re.Match[str]) -> str:
     # Numbers with a sign stay numbers: a spreadsheet reads those as they are meant.
-    is_number = re.fullmatch(r"[+-]?\d+(\.\d+)?%?", line[0], re.ASCII)
-    return line[0] if is_number else f"'{line[0]}"
+    if _NUMBER.fullmatch(text):
+        return text
+    return _LINES.sub(r"'\g<0>", text)
 
 
 def csv_text(rows: Iterable[Sequence[Any]], *, raw: bool = False) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.ipc
 import pytest
 from attrs import evolve
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from asyncfin import Annual, ArgumentError, Client, FiscalRange, MemoryCache, Panel, Select
 from asyncfin.sandbox import Sandbox
@@ -216,6 +216,7 @@ def unsafe(text: str) -> bool:
     return False
 
 
+@example("-1\r1")
 @given(st.text("=+-@\t\r\n 1.a'\uff1d\uff0b\uff0d\uff20", max_size=6))
 def test_no_cell_is_a_formula(text: str) -> None:
     """At most an apostrophe is put before each line."""

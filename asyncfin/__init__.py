@@ -88,9 +88,10 @@ if TYPE_CHECKING:
     from asyncfin.model.series import (
         CatalogueSeries as CatalogueSeries,
         Series as Series,
+        Source as Source,
+        Value as Value,
     )
     from asyncfin.model.usage import UsageWindow as UsageWindow
-    from asyncfin.model.value import Source as Source, Value as Value
     from asyncfin.names import read_names as read_names
     from asyncfin.pacing.bucket import Bucket as Bucket, TokenBucket as TokenBucket
     from asyncfin.pacing.file import FileBucket as FileBucket
@@ -144,9 +145,8 @@ _NAMES = {
     "model.scope": "ScopeRef format_path parse_path",
     "model.select": "Select",
     "model.selection": "Annual Exact FiscalRange HalfYearly Quarterly Trailing",
-    "model.series": "CatalogueSeries Series",
+    "model.series": "CatalogueSeries Series Source Value",
     "model.usage": "UsageWindow",
-    "model.value": "Source Value",
     "names": "read_names",
     "pacing.bucket": "Bucket TokenBucket",
     "pacing.file": "FileBucket",

@@ -23,8 +23,7 @@ from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Period
-from asyncfin.table.block import LEVEL, Axis, Block, PageText
-from asyncfin.wire.zstd import zstd
+from asyncfin.table.block import LEVEL, Axis, Block, PageText, zstd
 
 _CATALOGUE = tuple[
     str,

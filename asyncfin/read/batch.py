@@ -1,9 +1,12 @@
-"""Reads a batch of a plan, page by page."""
+"""Reads a batch of a plan, page by page, and stores the series of its pages in the
+cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, nullcontext
+from typing import Self
 
 from attrs import evolve
 
@@ -12,8 +15,8 @@ from asyncfin.model.selection import Exact, FiscalRange
 from asyncfin.plan.plan import Batch
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
-from asyncfin.read.write import CacheWriter
-from asyncfin.table.block import Block
+from asyncfin.table.block import Block, nbytes
+from asyncfin.tasks import finish
 from asyncfin.wire.pages import planned_pages
 
 _TOO_LARGE = 413
@@ -98,3 +101,38 @@ async def _read_pages(
             # bytes.
             del page, read_block
             yield block
+
+
+# A put is a file and a turn in a thread, whatever it holds: a put for each page would
+# take multiple times as long as compressing the pages.
+_BYTES = 4 * 1024 * 1024
+
+
+class CacheWriter:
+    """Gathers blocks of one publication and value version, and puts them into a cache.
+
+    They are put as soon as they take 4 MiB. Leaving the `async with` block puts the
+    others, also if the query fails or is cancelled. A put is never cancelled: its
+    thread would go on, and its blocks would be put again.
+    """
+
+    def __init__(self, put: Callable[[tuple[Block, ...]], Awaitable[None]]) -> None:
+        self._put = put
+        self._gathered: list[Block] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await finish(self._flush())
+
+    async def add(self, blocks: Iterable[Block]) -> None:
+        """Gather the blocks of a page, and put all if they are many."""
+        self._gathered += blocks
+        if nbytes(self._gathered) > _BYTES:
+            await finish(self._flush())
+
+    async def _flush(self) -> None:
+        blocks, self._gathered = tuple(self._gathered), []
+        if blocks:
+            await self._put(blocks)

@@ -32,7 +32,7 @@ from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Batch, Plan, batches_of, plan_batches, without_batches
 from asyncfin.plan.question import Question
-from asyncfin.read.batch import read_batch
+from asyncfin.read.batch import CacheWriter, read_batch
 from asyncfin.read.publications import (
     MAX_PANEL_VALUES,
     Publication,
@@ -41,7 +41,6 @@ from asyncfin.read.publications import (
 )
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
-from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel, reconfirmed, release_decoded
 from asyncfin.tasks import merged, resumable

@@ -32,12 +32,12 @@ from asyncfin.table.block import (
     Store,
     block_of,
     drop_series,
+    zstd,
 )
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
 from asyncfin.wire.values import PlannedPage, series_path
-from asyncfin.wire.zstd import zstd
 
 _series_id = attrgetter("series_id")
 # How much of the pages' texts a result holds as received; what is more is compressed.

@@ -7,6 +7,7 @@ where a panel is large, to 35 bytes a value: objects for all of it would be ten 
 large.
 """
 
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import (
@@ -26,7 +27,7 @@ from attrs import define, evolve, field, frozen
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
-from asyncfin.model.value import Value
+from asyncfin.model.series import Value
 from asyncfin.wire.codec import decode
 from asyncfin.wire.values import (
     ArraysDecoder,
@@ -37,7 +38,12 @@ from asyncfin.wire.values import (
     decode_entries,
     values_decoder,
 )
-from asyncfin.wire.zstd import zstd
+
+# Of the standard library, or before Python 3.14 the package that it was made of.
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
 
 # Texts are compressed in pieces, so that reading one series does not decompress all; a
 # piece takes 0.1 ms.

@@ -18,8 +18,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.model import frame
 from asyncfin.model.frame import SeriesColumn
 from asyncfin.model.period import Period
-from asyncfin.model.series import COLUMN_OF
-from asyncfin.model.value import Value
+from asyncfin.model.series import COLUMN_OF, Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 

@@ -6,8 +6,7 @@ import msgspec
 
 from asyncfin import checks
 from asyncfin.clock import utc_text
-from asyncfin.model.series import PAGE_FIELDS
-from asyncfin.model.value import Value
+from asyncfin.model.series import PAGE_FIELDS, Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 

@@ -17,8 +17,7 @@ from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
-from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.value import Value
+from asyncfin.model.series import CatalogueSeries, Value
 from asyncfin.table.block import Axis, Block, Store
 from asyncfin.table.gaps import MOST_ROWS, GapRun, gap_runs
 

@@ -21,9 +21,10 @@ from asyncfin.model.series import (
     COLUMN_OF,
     SERIES_FIELDS,
     CatalogueSeries,
+    Value,
     cell_of,
+    shown_text,
 )
-from asyncfin.model.value import Value, shown_text
 from asyncfin.table.grid import Grid
 from asyncfin.text import GAP, NOT_REQUESTED
 from asyncfin.words import Unit, number_text

@@ -40,7 +40,6 @@ from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import TIME_IS_UP, cancel_and_wait, finish, running_loop
 from asyncfin.wire.breaker import PATIENCE, Breaker, Sending, has_responded
-from asyncfin.wire.connection import HeaderValue
 from asyncfin.wire.observers import Announcer, Wait
 from asyncfin.wire.protocol import (
     Request,
@@ -50,7 +49,7 @@ from asyncfin.wire.protocol import (
 )
 from asyncfin.wire.retry import Retry, is_retryable
 from asyncfin.wire.token import Secret, Tokens, TokenSource
-from asyncfin.wire.transport import CLOSED, Transport
+from asyncfin.wire.transport import CLOSED, HeaderValue, Transport
 
 T = TypeVar("T")
 # Done at the first attempt of a request.

@@ -2,7 +2,8 @@
 
 Decided here: what a connection may be (TLS, timeouts, proxies, how many), what counts
 as a complete response, and what an error says. Nothing of aiohttp leaves this module:
-the repr of its exceptions contains the request's headers.
+the repr of its exceptions contains the request's headers. At its end is what aiohttp
+has no public interface for.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
 from io import BytesIO
 from math import inf
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
 import aiohttp
+from aiohttp.hdrs import AUTHORIZATION
 from yarl import URL
 
 from asyncfin import checks
@@ -33,12 +35,6 @@ from asyncfin.errors import (
 from asyncfin.tasks import check_closed, closed_with_loop, decoding_lock, running_loop
 from asyncfin.wire.address import check_user_agent, checked_base_url, environment_proxy
 from asyncfin.wire.breaker import Sending
-from asyncfin.wire.connection import (
-    DroppedError,
-    HeaderValue,
-    LateHeadersRequest,
-    without_resending,
-)
 from asyncfin.wire.inflate import (
     ACCEPTED,
     INCOMPLETE,
@@ -48,6 +44,8 @@ from asyncfin.wire.inflate import (
 )
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
+
+HeaderValue: TypeAlias = str | Callable[[], str]
 
 CLOSED = "the client is closed"
 _INLINE_BYTES = 256 * 1024
@@ -363,3 +361,82 @@ def _explain_certificate(error: Exception) -> str:
         f": {message}; if you trust its authority, pass"
         " ssl=ssl.create_default_context(cafile=...) with the authority's certificate"
     )
+
+
+# What aiohttp has no public interface for. It subclasses aiohttp's internals, so the
+# next refactoring there breaks it; `nox -s next` tests it with aiohttp's newest
+# pre-release. Three things are needed, each tried through a public interface first:
+#
+# - The token is written by a function that is called as the headers are written. With a
+#   plain header value, the frames of every waiting request contain the token, and
+#   aiohttp can log it.
+# - A kept connection on which bytes arrived while it was idle is not used: they would
+#   pass for the next response.
+# - A request is sent once. aiohttp sends a GET again when its connection drops, outside
+#   of the rate limit.
+
+
+class DroppedError(Exception):
+    """The connection broke before a response began.
+
+    `reason` is OpenSSL's, if that has ended it.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__()
+        self.reason = reason
+
+
+class _StaleError(Exception):
+    """A kept connection received bytes while it was idle."""
+
+
+class LateHeadersRequest(aiohttp.ClientRequest):
+    """A request whose Authorization may be a function, which is called as the headers
+    are written.
+    """
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        # `should_close` is true if a whole message, or what is not HTTP, has arrived on
+        # the idle connection. A part of a response, or one still on the way, can't be
+        # distinguished from this request's.
+        if conn.protocol is None or conn.protocol.should_close:
+            raise _StaleError
+        bearer: HeaderValue | None = self.headers.get(AUTHORIZATION)
+        if callable(bearer):
+            self.headers[AUTHORIZATION] = bearer()
+        try:
+            return await super().send(
+                conn
+            )  # writes the headers before it waits for anything
+        finally:
+            if callable(bearer):
+                # Before an error's frames can be looked at, and before aiohttp can log
+                # the request.
+                self.headers[AUTHORIZATION] = cast("str", bearer)
+
+
+async def without_resending(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a request once; raise DroppedError if the connection breaks before a
+    response begins.
+    """
+    assert request.session.connector is not None
+    # Nothing was sent on a stale connection, and aiohttp has closed it: take another.
+    # Once all kept ones are used up it is a new one. That is stale too if the peer
+    # speaks first, and not HTTP.
+    for _ in range(request.session.connector.limit + 1):
+        try:
+            return await handler(request)
+        except _StaleError:
+            continue
+        except (
+            aiohttp.ClientConnectorError
+        ):  # a ClientOSError, but of connecting: nothing was sent
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            # In TLS 1.3 a server rejects a certificate after the handshake.
+            reason = getattr(error.__cause__, "reason", None)
+            raise DroppedError(reason or "") from None
+    raise DroppedError

@@ -23,8 +23,13 @@ from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import Period
 from asyncfin.model.query import VALUE_VERSIONS
-from asyncfin.model.series import PAGE_FIELDS, CatalogueSeries, Series, SeriesHead
-from asyncfin.model.value import Value
+from asyncfin.model.series import (
+    PAGE_FIELDS,
+    CatalogueSeries,
+    Series,
+    SeriesHead,
+    Value,
+)
 from asyncfin.wire.codec import (
     JsonBytes,
     PageFields,

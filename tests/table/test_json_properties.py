@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from msgspec.structs import asdict
 
 from asyncfin.model.period import Period
-from asyncfin.model.value import Value
+from asyncfin.model.series import Value
 from asyncfin.table.panel import Panel
 from tests import examples
 from tests.answers import panel_of

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
-from asyncfin.model.value import Source, Value
+from asyncfin.model.series import Source, Value
 from asyncfin.table.panel import Panel
 from asyncfin.wire.values import read_query_page
 from tests import examples

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
-from asyncfin.model.value import Value
+from asyncfin.model.series import Value
 from asyncfin.table.block import compress_blocks as compressed_blocks
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock

@@ -12,8 +12,7 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import Scope
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
-from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.value import Source, Value
+from asyncfin.model.series import CatalogueSeries, Source, Value
 from asyncfin.wire.values import QueryPage, read_query_page
 from tests.answers import encoded, page_json, value
 

@@ -266,50 +266,14 @@ class _Merged(Generic[T]):
 
 
 class _SharedCall(Generic[T]):
-    """A call in a separate task, which its callers wait for; it is cancelled when no
-    caller is left.
-    """
-
-    def __init__(self, call: Coroutine[Any, Any, T]) -> None:
-        self._callers = 0
-        self._is_abandoned = False
-        self.task = running_loop().create_task(call)
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether it will have a result. The call of a loop that has ended would never
-        be done.
-        """
-        ends = self._is_abandoned or self.task.done()
-        return not ends and self.task.get_loop() is running_loop()
-
-    async def result(self) -> T:
-        """Return the result. Cancelling one caller does not cancel the call for the
-        others.
-        """
-        # Unlike the future of `asyncio.shield`, which its callback holds, this one has
-        # no result: the caller alone decides for how long that is stored.
-        end = self.task.get_loop().create_future()
-
-        def set_end(_: object) -> None:
-            if not end.done():  # the caller was cancelled
-                end.set_result(None)
-
-        self._callers += 1
-        try:
-            self.task.add_done_callback(set_end)
-            await end
-            return self.task.result()
-        finally:
-            self._callers -= 1
-            if not self._callers and not self.task.done():
-                self._is_abandoned = True
-                await cancel_and_wait([self.task])
+    def __init__(self, task: "asyncio.Task[T]") -> None:
+        self.task = task
+        self.callers = 0
 
 
 class SingleFlight(Generic[K, T]):
-    """Shares one call for each key. If a caller is cancelled, it continues for the
-    others, if any.
+    """Shares one call for each key, which runs in a separate task. Cancelling one
+    caller does not cancel it for the others; without any it is cancelled.
     """
 
     def __init__(self) -> None:
@@ -319,14 +283,24 @@ class SingleFlight(Generic[K, T]):
         """Return the result of the pending call for `key`; start `function` if there is
         none.
         """
-        running_loop()
-        call = self._calls.get(key)
-        if call is None or not call.is_pending:
-            call = self._calls[key] = _SharedCall(function())
+        loop, call = running_loop(), self._calls.get(key)
+        # The call of a loop that has ended would never be done.
+        if call is None or call.task.done() or call.task.get_loop() is not loop:
+            call = self._calls[key] = _SharedCall(loop.create_task(function()))
             # Called also if the task is cancelled before its first step, which runs
             # none of its code.
             call.task.add_done_callback(partial(self._remove, key, call))
-        return await call.result()
+        call.callers += 1
+        try:
+            # Unlike awaiting the task, this does not pass a cancellation on.
+            await asyncio.wait([call.task])
+            return call.task.result()
+        finally:
+            call.callers -= 1
+            if not call.callers and not call.task.done():
+                if self._calls.get(key) is call:
+                    del self._calls[key]  # the next caller makes a new call
+                await cancel_and_wait([call.task])
 
     def _remove(self, key: K, call: _SharedCall[T], task: "asyncio.Task[T]") -> None:
         # A failure is dropped too: the next caller makes a new call.

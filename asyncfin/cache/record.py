@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from attrs import frozen
 
-from asyncfin.model.catalogue import is_same_publication
+from asyncfin.model.catalogue import publication_id
 
 # How far the clocks of machines may differ. A record from further in the future counts
 # as unknown.
@@ -34,9 +34,9 @@ class EntityRecord:
 
     def names(self, dataset_id: str) -> bool:
         """Return whether this publication is the current one."""
-        return self.dataset_id is not None and is_same_publication(
-            self.dataset_id, dataset_id
-        )
+        if self.dataset_id is None:
+            return False
+        return publication_id(self.dataset_id) == publication_id(dataset_id)
 
     def rules_out(self, dataset_id: str) -> bool:
         """Return whether another publication is the current one."""

@@ -46,11 +46,6 @@ def publication_id(dataset_id: str) -> str:
     return dataset_id.lower()
 
 
-def is_same_publication(first: str, second: str) -> bool:
-    """Return whether two dataset ids name the same publication."""
-    return publication_id(first) == publication_id(second)
-
-
 @frozen
 class Dataset:
     """The metadata of a publication (spec 2.2).
@@ -71,7 +66,7 @@ class Dataset:
         """Return whether a dataset id names this publication, in upper or lower case
         (RFC 9562, section 4).
         """
-        return is_same_publication(self.dataset_id, dataset_id)
+        return publication_id(self.dataset_id) == publication_id(dataset_id)
 
 
 # gc=False: texts and periods cannot form a cycle, and a catalogue has thousands of

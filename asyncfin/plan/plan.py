@@ -16,7 +16,7 @@ from functools import cached_property
 from math import ceil
 from operator import attrgetter
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
@@ -187,31 +187,18 @@ class Plan:
         return document(str(self).split("\n"), tables, notes)
 
 
-def without_batches(question: Question, catalogue: Catalogue) -> Plan:
-    """Resolve a question in a catalogue, with no batches yet."""
-    series, periods = question.resolve(catalogue)
-    return Plan(question, catalogue, periods, series)
-
-
-def plan_batches(plan: Plan) -> Plan:
-    """Return a plan with its batches.
-
-    Raises:
-        SelectionError: a series cannot be queried, as its scope path has more than 20
-            entries.
-    """
-    version = plan.question.value_version
-    batches = batches_of(plan.catalogue, plan.series, plan.periods, version)
-    return evolve(plan, batches=batches)
-
-
 def batches_of(
     catalogue: Catalogue,
     series: Sequence[CatalogueSeries],
     periods: Resolved | None,
     value_version: ValueVersion,
 ) -> tuple[Batch, ...]:
-    """Return the queries for these series, given in catalogue order."""
+    """Return the queries for these series, given in catalogue order.
+
+    Raises:
+        SelectionError: a series cannot be queried, as its scope path has more than 20
+            entries.
+    """
     if not series or periods is None:
         return ()
     if isinstance(periods, Trailing):

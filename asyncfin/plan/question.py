@@ -89,8 +89,9 @@ class Question:
     ) -> tuple[tuple[CatalogueSeries, ...], Resolved | None]:
         """Return the series and periods that the question means in a catalogue.
 
-        The periods are None if nothing is to be requested: as for `resolve_periods`
-        or, with `allow_missing`, if the catalogue has nothing of the question.
+        The periods are None if nothing is to be requested: if the catalogue has no
+        series, if it has no periods and the question names none or, with
+        `allow_missing`, if the catalogue has nothing of the question.
 
         Raises:
             SelectionError: the catalogue does not have all of the question.
@@ -102,17 +103,9 @@ class Question:
             has_none = has_nothing(self.select, judgement.missing)
             if has_none or not _has_periods(catalogue, self.periods):
                 return (), None
-        return judgement.series, self.resolve_periods(catalogue)
-
-    def resolve_periods(self, catalogue: Catalogue) -> Resolved | None:
-        """Return the periods to request in a catalogue, or raise SelectionError.
-
-        They are None if the catalogue has no series, or if it has no periods and the
-        question names none.
-        """
         if not catalogue.series or (not catalogue.periods and is_open(self.periods)):
-            return None
-        return catalogue.resolve(self.periods)
+            return judgement.series, None
+        return judgement.series, catalogue.resolve(self.periods)
 
     def judge(self, catalogue: Catalogue) -> Judged:
         """Resolve the Select in a catalogue."""

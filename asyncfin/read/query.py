@@ -23,6 +23,7 @@ from contextlib import (
 )
 from contextvars import copy_context
 from functools import partial
+from typing import TypeVar
 
 from attrs import evolve
 
@@ -30,7 +31,7 @@ from asyncfin.errors import DatasetChangedError, IncompleteResultError, Selectio
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.plan.fill import for_cache
-from asyncfin.plan.plan import Batch, Plan, batches_of, plan_batches, without_batches
+from asyncfin.plan.plan import Batch, Plan, batches_of
 from asyncfin.plan.question import Question
 from asyncfin.read.batch import CacheWriter, read_batch
 from asyncfin.read.publications import (
@@ -45,6 +46,8 @@ from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel, reconfirmed, release_decoded
 from asyncfin.tasks import merged, resumable
 from asyncfin.words import listed
+
+T = TypeVar("T")
 
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
@@ -160,11 +163,14 @@ async def plan_for(
     if plan is None:
         # The error names close matches, which are searched for among all ids.
         has_error = question.judge(catalogue).missing and not question.allow_missing
-        resolve = partial(without_batches, question, catalogue)
-        plan = await _run(resolve, aside=bool(has_error))
+        resolve = partial(question.resolve, catalogue)
+        series, periods = await _run(resolve, aside=bool(has_error))
+        plan = Plan(question, catalogue, periods, series)
         if read.cache is None:  # otherwise its batches depend on what is cached
-            is_large = len(plan.series) > _PLANNED_INLINE
-            plan = await _run(partial(plan_batches, plan), aside=is_large)
+            version = question.value_version
+            make = partial(batches_of, catalogue, series, periods, version)
+            is_large = len(series) > _PLANNED_INLINE
+            plan = evolve(plan, batches=await _run(make, aside=is_large))
         if key is not None:
             publication.plans.put(key, plan)
     if read.cache is None or not batches:
@@ -172,8 +178,8 @@ async def plan_for(
     return await _plan_missing(read, plan, await _load_blocks(read, plan))
 
 
-async def _run(make: Callable[[], Plan], *, aside: bool) -> Plan:
-    """Return the plan that a function makes, in a thread if it may take long."""
+async def _run(make: Callable[[], T], *, aside: bool) -> T:
+    """Return what a function makes, in a thread if it may take long."""
     return await asyncio.to_thread(make) if aside else make()
 
 

@@ -337,7 +337,7 @@ def test_random_callers_share_one_call(visits: list[tuple[int, int]]) -> None:
         await asyncio.sleep(0.1)  # to look between the comings and goings
         while not all(visitor.done() for visitor in visitors):
             await asyncio.sleep(0.25)
-            assert call.begun - call.ended == min(1, sum(each._callers for each in calls._calls.values()))
+            assert call.begun - call.ended == min(1, sum(each.callers for each in calls._calls.values()))
         served = [await visitor for visitor in visitors]
         assert all(got for got, (_, stay) in zip(served, visits, strict=True) if stay >= 10)
         assert not calls._calls

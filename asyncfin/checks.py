@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from inspect import iscoroutinefunction
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -177,17 +176,16 @@ def short_repr(value: object) -> str:
     return shorten(repr(value), 200)
 
 
-@lru_cache(1024)  # of one request it is checked several times
-def _is_entity_id(text: str) -> bool:
-    return text not in (".", "..") and _NOT_IN_ENTITY_ID.search(text) is None
-
-
 def check_entity_id(entity_id: str) -> None:
     """Raise SelectionError for what cannot be an entity id. Any other text is sent,
     whatever its form.
     """
-    is_possible = isinstance(entity_id, str) and 1 <= len(entity_id) <= MAX_ENTITY_ID
-    if not is_possible or not _is_entity_id(entity_id):  # which caches no longer texts
+    if (
+        not isinstance(entity_id, str)
+        or not 1 <= len(entity_id) <= MAX_ENTITY_ID
+        or entity_id in (".", "..")
+        or _NOT_IN_ENTITY_ID.search(entity_id)
+    ):
         is_collection = isinstance(entity_id, (list, tuple, set, frozenset))
         compare = "; for several entities, write client.compare([...], ...)"
         raise SelectionError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, TypeAlias
 
 from attrs import asdict, field, fields_dict, frozen
@@ -256,24 +255,19 @@ def _read_rows(rows: Any) -> tuple[Wanted, ...] | None:
     )
 
 
-def _select_hint(value: object) -> str:
-    """Return ``; write Select('Revenue')`` for what is probably a metric id, or
-    several, or is the class.
+def check_select(select: object) -> None:
+    """Reject what is not a Select; the error shows what to write in place of a metric
+    id, multiple ids, or the class.
     """
-    if value is Select:
-        return "; write Select()"
-    if isinstance(value, str):
-        return f"; write Select({checks.short_repr(value)})"
-    is_collection = isinstance(value, (list, tuple, set, frozenset))
-    return "; write Select(metric_ids)" if is_collection else ""
-
-
-check_select = partial(
-    checks.Check(
-        "a Select",
-        lambda value: isinstance(value, Select),
-        SelectionError,
-        _select_hint,
-    ),
-    "select",
-)
+    if isinstance(select, Select):
+        return
+    hint = ""
+    if select is Select:
+        hint = "; write Select()"
+    elif isinstance(select, str):
+        hint = f"; write Select({checks.short_repr(select)})"
+    elif isinstance(select, (list, tuple, set, frozenset)):
+        hint = "; write Select(metric_ids)"
+    raise SelectionError(
+        f"select must be a Select, not {checks.short_repr(select)}{hint}"
+    )

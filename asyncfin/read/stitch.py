@@ -58,7 +58,7 @@ class Stitch:
         self.plan = plan
         self.publication = publication
         self.unlisted = publication.unlisted_ids[plan.question.value_version]
-        self._missing_ids = {series.series_id for series in plan.series}
+        self._missing_ids = set(map(_series_id, plan.series))
         # One axis for all pages that list the same periods, while a block has it.
         self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = (
             WeakValueDictionary()

@@ -271,12 +271,13 @@ def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:
         "metric_ids": query.metric_ids,
         "scope_combinations": query.scope_combinations,
         "periods": periods,
-        "reporting_group_ids": query.reporting_group_ids,
-        "expected_dataset_id": query.expected_dataset_id,
         "value_version": query.value_version,
         "limit": page_size,
-        "cursor": cursor,
     }
-    return msgspec.json.encode(
-        {name: value for name, value in body.items() if value is not None}
-    )
+    if query.reporting_group_ids is not None:
+        body["reporting_group_ids"] = query.reporting_group_ids
+    if query.expected_dataset_id is not None:
+        body["expected_dataset_id"] = query.expected_dataset_id
+    if cursor is not None:
+        body["cursor"] = cursor
+    return encode(body)

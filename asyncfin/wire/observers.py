@@ -144,11 +144,8 @@ class Wait:
             self._timer = self._loop.call_later(_LONG, self._announce_long)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """End the wait before the end of the block."""
+    def end(self, *_: object) -> None:
+        """End the wait, with the block or before its end."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -163,6 +160,8 @@ class Wait:
             reason = self.reason if self.reason in ("retry", "outage") else "turn"
             entity_id = self._request.entity_id
             announce(events.Waited(operation, entity_id, reason, seconds))
+
+    __exit__ = end
 
     def _announce_long(self) -> None:
         now = self._loop.time()

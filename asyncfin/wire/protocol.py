@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -66,14 +66,12 @@ class Response:
         return self.headers.get("x-request-id")
 
 
-_quote_id = lru_cache(1024)(partial(quote, safe=""))
-
-
+@lru_cache(1024)
 def _make_dataset_path(entity_id: str) -> str:
     check_entity_id(entity_id)
     # Quoted as a whole: an id may contain a slash or a "?", which would lead to another
     # path.
-    return f"/v1/entities/{_quote_id(entity_id)}/dataset"
+    return f"/v1/entities/{quote(entity_id, safe='')}/dataset"
 
 
 def dataset_request(entity_id: str, *, fresh: bool = False) -> Request:

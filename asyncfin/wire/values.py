@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Sequence, Sized
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate, chain, compress
+from itertools import compress
 from operator import attrgetter, eq
 from sys import float_info
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -120,6 +120,7 @@ def series_of(
 
 _page_decoder = msgspec.json.Decoder(_QueryResponse)
 get_series_id = attrgetter("series_id")
+_get_number = attrgetter("number")
 _page_fields = attrgetter(*PAGE_FIELDS)
 _EMPTY = {
     field.name: field.default
@@ -231,11 +232,12 @@ async def read_planned_page(
     if len(body) > _INLINE_BYTES:
         await asyncio.sleep(0)
     periods = _read_periods(bytes(response.periods))
-    series_ids = list(map(get_series_id, response.series))
-    reject_repeated("series", series_ids)
+    reject_repeated("series", list(map(get_series_id, response.series)))
+    indices = []
     for row, series in enumerate(response.series):
         check_length(series.values, len(periods), row, series.series_id)
-    indices = [row for row, id_ in enumerate(series_ids) if id_ in wanted_ids]
+        if series.series_id in wanted_ids:
+            indices.append(row)
     numbers = _read_numbers(response.series, indices, len(periods))
     # The heads are kept while the page waits to be compressed; the objects need not be.
     for series in response.series:
@@ -331,17 +333,20 @@ def _read_numbers(
     series: "Sequence[_ScannedSeries[Any]]", rows: Sequence[int], count: int
 ) -> Numbers:
     """Return the numbers of some series of a page of `count` periods."""
-    present = [list(filter(None, series[row].values)) for row in rows]
+    entries: list[_Number] = []
+    starts, positions = array("I", [0]), array("i")
+    # Of each series in C: a loop of Python over millions of values takes longer than
+    # decoding them.
+    for row in rows:
+        values = series[row].values
+        entries += filter(None, values)
+        positions.extend(compress(range(count), values))
+        starts.append(len(entries))
     try:
-        numbers = array("d", [entry.number for run in present for entry in run])
+        numbers = array("d", list(map(_get_number, entries)))
     except OverflowError:
         raise _make_range_error(series, rows) from None
-    starts = accumulate(map(len, present), initial=0)
-    # In C, as far as it goes: a loop of Python over millions of values takes longer
-    # than decoding them.
-    values = chain.from_iterable(series[row].values for row in rows)
-    positions = compress([*range(count)] * len(rows), values)
-    return Numbers(array("I", list(starts)), array("i", list(positions)), numbers)
+    return Numbers(starts, positions, numbers)
 
 
 def _make_range_error(

@@ -201,7 +201,7 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
             lines = dict[str, None]()
             for item in failure.failures:
                 line = _find_advice(getattr(asyncfin.errors, item.error))
-                if item.message.endswith("check the base URL"):
+                if item.status == 404 and item.is_rejection:
                     line = "check the base URL"
                 lines[line or "the report says what to correct"] = None
             advice = "; ".join(lines)

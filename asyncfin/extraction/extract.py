@@ -131,9 +131,10 @@ async def extract(
 
     Two rules end a run that cannot succeed:
 
-    - Ten entities were rejected with 403, none has succeeded in this run, and no entity
-      of the list has a file: the run ends with that error. If there are files, an
-      entity with one is asked next, and only its 403 ends the run.
+    - Ten entities were rejected, none has succeeded in this run, and no entity of the
+      list has a file: the run ends with that error. If there are files, an entity with
+      one is asked next, and only its rejection ends the run. A rejection is a 403, or a
+      404 without the service's error object: then the base URL is probably wrong.
     - Of 25 entities that were read none has anything of the question, and no file has:
       the run ends with the names that are missing, unless with `allow_missing`.
 

@@ -85,6 +85,13 @@ class Failure:
     code: str | None = None
     request_id: str | None = None
 
+    @property
+    def is_rejection(self) -> bool:
+        """Whether it is a 403, or a 404 that is not the service's: if all entities
+        have one, the account or the base URL is wrong.
+        """
+        return self.status == 403 or (self.status == 404 and self.code is None)
+
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Return what is recorded of an error."""
@@ -137,7 +144,7 @@ class ExtractReport:
         seconds: how long it took.
         stopped: the error that ended it early because it fails every other entity too:
             a rejected token, a used-up allowance, an outage, a shared bucket out of
-            reach, a 403 for all entities. None: it came to its end, was stopped if any
+            reach, a rejection of all entities. None: it came to its end, was stopped if any
             entity is left, or ended because of `unknown`.
         unknown: the names in the question that no entity has, by field: none of all, or
             none of the first 25 that were read, if those have nothing of the question

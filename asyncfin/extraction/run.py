@@ -18,7 +18,6 @@ from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
     ManifestMismatchError,
-    PermissionDeniedError,
     ends_all,
 )
 from asyncfin.events import ExtractFinished, ExtractStarted, next_serial
@@ -45,8 +44,8 @@ _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
 # How often a run that sleeps looks at the wall clock: the monotonic one may not move.
 _LOOK_SECONDS = 10.0
-# So many rejections with 403 without a success, and so many entities without anything
-# of the query, end a run: the thousands that follow would fare no better.
+# So many rejections without a success, and so many entities without anything of the
+# query, end a run: the thousands that follow would fare no better.
 MOST_REJECTED = 10
 MOST_EMPTY = 25
 
@@ -87,7 +86,7 @@ class Result:
     Attributes:
         records: the files of the query, by entity.
         fatal_error: an error that fails all other entities too.
-        rejection: the last 403.
+        rejection: the last 403, or 404 that is not the service's.
         complaint: what an entity has in place of missing names.
         spending: the requests of a worker.
     """
@@ -187,7 +186,7 @@ class Run:
 
     @property
     def _is_doubtful(self) -> bool:
-        """Whether the account may be rejected as a whole."""
+        """Whether the account or the base URL may be wrong."""
         has_success = self.tracker.spending.has_success
         return len(self._rejected_ids) >= MOST_REJECTED and not has_success
 
@@ -216,7 +215,7 @@ class Run:
                 self._lacking += report.state == "done" and bool(report.missing)
                 self._has_rows |= report.rows > 0
                 self.moments[entity_id] = self.clock()
-            elif failure.status == 403:
+            elif failure.is_rejection:
                 self._rejected_ids.add(entity_id)
             self.tracker.end(report)
         if self._is_doubtful and self.result.fatal_error is None:
@@ -353,9 +352,9 @@ class Reader:
                 return Result(fatal_error=error)
             if job.on_error == "raise":
                 raise
-            report = EntityReport(entity_id, "failed", failure=Failure.of(error))
-            is_rejected_ids = isinstance(error, PermissionDeniedError)
-            return Result([report], rejection=error if is_rejected_ids else None)
+            failure = Failure.of(error)
+            report = EntityReport(entity_id, "failed", failure=failure)
+            return Result([report], rejection=error if failure.is_rejection else None)
         assert record is not None
         return Result([report_on(job.place, record, "unchanged")])
 

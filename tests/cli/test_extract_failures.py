@@ -46,6 +46,6 @@ def test_foreign_404_is_about_base_url(
     name, *options = (text.format(tmp_path / "night") for text in arguments)
     result = command(name, ENTITY, "--annual", *options)
     assert result.code == 4
-    assert "it is not the service's response: check the base URL" in result.out + result.line
-    assert result.line.endswith("check the base URL")
+    assert "it is not the service's response: the base URL is probably wrong" in result.out + result.line
+    assert result.line.endswith(("check the base URL", "the base URL is probably wrong"))
     assert "entity id" not in result.out + result.err

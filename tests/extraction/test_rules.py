@@ -48,17 +48,28 @@ async def run(
         return await extract(client, ids, select, Annual(), to=to, **options)
 
 
+@pytest.mark.parametrize("path, error, code", [("", "403 staged", 3), ("/wrong", "base URL is probably wrong", 4)])
 async def test_ten_rejections_end_a_first_run(
+    workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path, path: str, error: str, code: int
+) -> None:
+    """No file and no success: the account has no access, or the web server knows no such path."""
+    ids = [entity(number) for number in range(100)]
+    async with gate(lambda *_: 403) as (_, url):
+        report = await run(url + path, workers, monkeypatch, ids, folder)
+    assert error in str(report.stopped)
+    assert (report.outcome, report.exit_code) == ("stopped", code)
+    assert 10 <= report.requests <= 20
+    assert len(report.left) >= 80
+
+
+async def test_missing_entities_do_not_end_run(
     workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    """No file and no success: the account has no access, and 90 more requests would not help."""
-    ids = [entity(number) for number in range(100)]
-    async with gate(lambda *_: 403) as (service, url):
+    """The service's own 404 is about one entity."""
+    ids = [entity(number) for number in range(30)]
+    async with gate(lambda *_: 404) as (_, url):
         report = await run(url, workers, monkeypatch, ids, folder)
-    assert isinstance(report.stopped, PermissionDeniedError)
-    assert (report.outcome, report.exit_code) == ("stopped", 3)
-    assert 10 <= service.requests.total() <= 20
-    assert len(report.left) >= 80
+    assert (len(report.failed), report.stopped) == (30, None)
 
 
 async def test_one_success_lets_a_run_continue(

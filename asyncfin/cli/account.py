@@ -2,7 +2,6 @@
 processes share.
 """
 
-import ast
 import os
 import shlex
 from collections.abc import Iterator
@@ -346,7 +345,7 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
         )
     if (last := extraction["last"]) is None:
         return
-    series = _write_select(last["select"])
+    series = _describe_select(last["select"])
     yield f"  query: {series}, {last['periods']}, {last['value_version']} values"
     size = f"{counted(last['file_rows'], 'row')}, {size_text(last['file_bytes'])}"
     runs = "no feed"
@@ -369,16 +368,13 @@ def _write_time(text: str) -> str:
     return f"{datetime.fromisoformat(text):{_TIME}}"
 
 
-def _write_select(text: str) -> str:
-    """Return the text of a Select as the options that select the same series."""
+def _describe_select(select: dict[str, Any]) -> str:
+    """Return the JSON of a Select as the options that select the same series."""
     options = []
-    try:
-        call: Any = ast.parse(text, mode="eval").body
-        for keyword in call.keywords:
-            option = SELECT_OPTIONS.get(keyword.arg, keyword.arg).replace("_", "-")
-            value = ast.literal_eval(keyword.value)
-            words = (value,) if isinstance(value, str) else value
-            options += [f"--{option} {shlex.quote(word)}" for word in words]
-    except (SyntaxError, ValueError):  # it has a function
-        return text
+    for field, value in select.items():
+        option = field  # `where` and `label` have none
+        if field in SELECT_OPTIONS:
+            option = f"--{SELECT_OPTIONS[field].replace('_', '-')}"
+        words = [value] if isinstance(value, str) else value
+        options += [f"{option} {shlex.quote(word)}" for word in words]
     return listed(options, _MOST_OPTIONS, between=" ") or "all series"

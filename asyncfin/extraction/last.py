@@ -8,6 +8,7 @@ confirmed.json   when each file was shown to be current
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import platform
 from collections.abc import Mapping
@@ -19,9 +20,7 @@ import msgspec
 from attrs import asdict
 
 from asyncfin.clock import utc_text
-from asyncfin.errors import (
-    own_version,
-)
+from asyncfin.errors import own_version
 from asyncfin.extraction.exit import Exit
 from asyncfin.extraction.place import Holder, Moment, Place
 from asyncfin.extraction.places import check_exists, place_of
@@ -84,7 +83,7 @@ def describe_run(
         "format": FORMAT,
         "place": str(job.place),
         "question": hash_query(question.text),
-        "select": str(question.select),
+        "select": json.loads(question.text)["select"],
         "periods": str(question.periods),
         "value_version": question.value_version,
         "files": len(records),

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncfin import FileBucket, FileCache, RedisBucket, Select
-from asyncfin.cli import account
+from asyncfin import Annual, Client, FileBucket, FileCache, RedisBucket, Select, extract
 from asyncfin.extraction.place import Holder
 from asyncfin.extraction.places import place_of
+from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, UNKNOWN_ID, Command
 from tests.shared_buckets import redis_server
 
@@ -217,8 +217,8 @@ def test_query_and_size_are_shown(
 @pytest.mark.parametrize(
     ("options", "query"),
     [
-        ("--metric Revenue --metric Debt", "--metric Revenue --metric Debt"),
-        ("--basis consolidated --cadence annual", "--basis consolidated --cadence annual"),
+        ("--metric Revenue --metric Debt", "--metric Debt --metric Revenue"),
+        ("--basis consolidated --period-meaning instant", "--basis consolidated --period-meaning instant"),
         ("--scope company=all|product=a%3Db%7Cc", "--scope 'company=all|product=a%3Db%7Cc'"),
     ],
 )
@@ -232,15 +232,20 @@ def test_query_is_shown_as_options(command: Command, tmp_path: Path, options: st
 @pytest.mark.parametrize(
     ("select", "text"),
     [
-        (Select(), "all series"),
-        (Select(label="net (loss)"), "--label 'net (loss)'"),
-        (Select([f"M-{index}" for index in range(14)]), "--metric M-11 and 2 more"),
-        (Select(where=callable, name="few"), "Select(where=<built-in function callable>, name='few')"),
+        (Select(label="net (loss)"), "label 'net (loss)'"),
+        (Select([f"M-{index:02}" for index in range(14)]), "--metric M-11 and 2 more"),
+        (Select(where=callable, name="few"), "where few"),
     ],
 )
-def test_select_is_written_as_options(select: Select, text: str) -> None:
-    """Its last options; one with a function stays as it is."""
-    assert account._write_select(str(select)).endswith(text)
+async def test_select_of_program_is_shown(
+    command: Command, service: Sandbox, tmp_path: Path, select: Select, text: str
+) -> None:
+    """Its last options; a function by its name."""
+    night = str(tmp_path / "data")
+    async with Client(service.base_url, service.token) as client:
+        await extract(client, [ENTITY], select, Annual(), to=night, allow_missing=True)
+    out = await asyncio.to_thread(command, "status", night)
+    assert f"{text}, all fiscal years, original values" in out.out
 
 
 def test_the_reasons_of_failures_are_shown(command: Command, tmp_path: Path) -> None:

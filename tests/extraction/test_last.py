@@ -44,7 +44,7 @@ async def test_complete_run_next_night(client: Client, folder: Path) -> None:
         "format": 1,
         "place": str(folder),
         "question": written(folder)["question"],
-        "select": "Select()",
+        "select": {},
         "periods": "all fiscal years",
         "value_version": "original",
         "unknown": {},

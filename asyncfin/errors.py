@@ -589,7 +589,8 @@ class NotFoundError(ServiceError):
     def __str__(self) -> str:
         text = super().__str__().removesuffix(".")
         if not self.has_error_object:
-            return f"{text}; it is not the service's response: the base URL is probably wrong"
+            advice = "it is not the service's response: the base URL is probably wrong"
+            return f"{text}; {advice}"
         if self.entity_id is None:
             return text
         return f"{text}; entity ids come from the operator of the service"

@@ -14,9 +14,10 @@ from cyclopts import Parameter
 
 from asyncfin.checks import without_password
 from asyncfin.cli.errors import (
-    SELECT_OPTIONS,
+    OPTIONS,
     ServiceDiffersError,
     UsageError,
+    name_options,
     prefix_errors,
 )
 from asyncfin.cli.options import AsJson, Names, Service, has_path
@@ -359,9 +360,11 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
     end = _write_time(last["ended"])
     yield f"  {run}: ended {end}, {last['outcome']}: {counts}; {cost}"
     if last["stopped"] is not None:
-        yield f"    {last['stopped']['error']}: {last['stopped']['message']}"
+        message = name_options(last["stopped"]["message"])
+        yield f"    {last['stopped']['error']}: {message}"
     for name, failures in last["failures"].items():
-        yield f"    {failures['count']:,} x {name}, first: {failures['message']}"
+        message = name_options(failures["message"])
+        yield f"    {failures['count']:,} x {name}, first: {message}"
 
 
 def _write_time(text: str) -> str:
@@ -372,9 +375,7 @@ def _describe_select(select: dict[str, Any]) -> str:
     """Return the JSON of a Select as the options that select the same series."""
     options = []
     for field, value in select.items():
-        option = field  # `where` and `label` have none
-        if field in SELECT_OPTIONS:
-            option = f"--{SELECT_OPTIONS[field].replace('_', '-')}"
+        option = OPTIONS.get(field, field)  # `where` and `label` have none
         words = [value] if isinstance(value, str) else value
         options += [f"{option} {shlex.quote(word)}" for word in words]
     return listed(options, _MOST_OPTIONS, between=" ") or "all series"

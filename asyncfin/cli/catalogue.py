@@ -3,7 +3,7 @@
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -31,12 +31,13 @@ from asyncfin.cli.terminal import (
     print_text,
     replace_file,
 )
+from asyncfin.clock import utc_text
 from asyncfin.csv import csv_text
 from asyncfin.errors import SelectionError
 from asyncfin.words import counted, entity_names, listed, named_entity, spanned
 
 if TYPE_CHECKING:
-    from asyncfin import Catalogue, CatalogueSeries, Select
+    from asyncfin import Catalogue, CatalogueSeries, Dataset, Select
     from asyncfin.typing import Match
 
 # The series of a metric and path, each with the position of its catalogue.
@@ -108,7 +109,7 @@ async def catalogue(
 
     async with connect(service, "Reading the catalogue", names) as (client, _):
         if publication:
-            _print_publication(asdict(await client.dataset(entities[0])), form)
+            _print_publication(await client.dataset(entities[0]), form)
             return
         answers = await read_each(client, entities, client.catalogue)
         catalogues = list(answers.results.values())
@@ -129,14 +130,15 @@ async def catalogue(
     check_failed(answers.errors, answers.cause, len(entities), names)
 
 
-def _print_publication(fields: Mapping[str, Any], form: Form) -> None:
-    rows = list(zip(fields, map(str, fields.values()), strict=True))
+def _print_publication(dataset: "Dataset", form: Form) -> None:
+    moment = utc_text(dataset.created_timestamp)
+    fields = asdict(dataset) | {"created_timestamp": moment}
     if form.json:
         print_json(fields)
     elif form.csv:
-        print_csv(csv_text([("field", "value"), *rows]))
+        print_csv(csv_text([("field", "value"), *fields.items()]))
     else:
-        print_table(("field", "value"), rows)
+        print_table(("field", "value"), list(fields.items()))
 
 
 def _part(catalogue: "Catalogue", series: Iterable["CatalogueSeries"]) -> "Catalogue":

@@ -97,7 +97,7 @@ SELECT_OPTIONS = {
 }
 
 # What the library calls a part of the question, by what the command line does.
-_OPTIONS = {
+OPTIONS = {
     "user_agent": "ASYNCFIN_USER_AGENT",
     "account": "ASYNCFIN_ACCOUNT",
     "months": "--trailing",
@@ -113,7 +113,7 @@ _SAME_NAMES = (
     *("max_in_flight", "max_outage", "max_requests", "max_age", "fresh_for"),
 )
 for _field in (*SELECT_OPTIONS, *_SAME_NAMES):
-    _OPTIONS[_field] = f"--{SELECT_OPTIONS.get(_field, _field).replace('_', '-')}"
+    OPTIONS[_field] = f"--{SELECT_OPTIONS.get(_field, _field).replace('_', '-')}"
 # The options of periods, of which an error names the one that was typed.
 _PERIOD_OPTIONS = (
     *("--exact", "--trailing", "--from", "--to"),
@@ -131,6 +131,7 @@ _PHRASES = {
     "extract(..., history=True) (--history on the command line)": "extract --history",
 }
 
+_MISSING_ARGUMENT = re.compile(r'Command "[^"]*" parameter (\S+) requires an argument')
 # The names that are no words, wherever a message has them.
 _ARGUMENT = re.compile(r"\b[a-z]+_[a-z_]+\b")
 
@@ -239,8 +240,13 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
 
 
 def name_options(text: str) -> str:
-    """Return a text of an extraction with options in place of keyword arguments."""
-    return re.sub(r"the option `(\w+)`", r"--\1", text)
+    """Return a text with options in place of Python's names."""
+    text = re.sub(r"the option `(\w+)`", _write_option, text)
+    return _ARGUMENT.sub(lambda match: OPTIONS.get(match[0], match[0]), text)
+
+
+def _write_option(match: re.Match[str]) -> str:
+    return f"--{match[1].replace('_', '-')}"
 
 
 def exit_code_for(failure: Exception) -> Exit:
@@ -266,7 +272,7 @@ def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
 
     complaint = error.problem
     argument = re.split("[ :]", complaint, maxsplit=1)[0]
-    names = dict(_OPTIONS)
+    names = dict(OPTIONS)
     if "--base-url" not in options:
         names["base_url"] = "ASYNCFIN_BASE_URL"
     if period_options := list(filter(options.__contains__, _PERIOD_OPTIONS)):
@@ -294,7 +300,7 @@ def _propose_repeating(missing: Mapping[str, tuple[str, ...]]) -> str:
     """Return the advice for an unknown id that is a comma-separated list, else ""."""
     for field, ids in missing.items():
         for name in ids:
-            if "," in name and (option := _OPTIONS.get(field)):
+            if "," in name and (option := OPTIONS.get(field)):
                 parts = re.sub(r"\s*,\s*", f" {option} ", name.strip())
                 return f"{option} is repeated: {option} {parts}"
     return ""
@@ -351,4 +357,5 @@ def _describe(error: CycloptsError) -> str:
     if word in _ELSEWHERE:
         return f"there is no {word}: did you mean {_ELSEWHERE[word]}?"
     complaint = str(error).partition(" Available")[0]
+    complaint = _MISSING_ARGUMENT.sub(r"\1 is missing, or has no value", complaint)
     return complaint.replace('" into date', '" into a date YYYY-MM-DD')

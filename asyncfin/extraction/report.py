@@ -144,8 +144,8 @@ class ExtractReport:
         seconds: how long it took.
         stopped: the error that ended it early because it fails every other entity too:
             a rejected token, a used-up allowance, an outage, a shared bucket out of
-            reach, a rejection of all entities. None: it came to its end, was stopped if any
-            entity is left, or ended because of `unknown`.
+            reach, a rejection of all entities. None: it came to its end, was stopped if
+            any entity is left, or ended because of `unknown`.
         unknown: the names in the question that no entity has, by field: none of all, or
             none of the first 25 that were read, if those have nothing of the question
             at all.
@@ -297,7 +297,9 @@ class ExtractReport:
         count = len(self.done) + len(self.unchanged)
         message = describe_unknown(self.unknown, count, self.complaint)
         if self.left:
-            message += "; the others are not read: `allow_missing` reads them"
+            message += (
+                "; the others are not read: the option `allow_missing` reads them"
+            )
         raise UnknownToAllError(message, report=self)
 
     def __str__(self) -> str:

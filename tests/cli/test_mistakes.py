@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from asyncfin.cli.errors import name_options
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, RATIOS_ENTITY, Command
 
@@ -47,7 +48,7 @@ MISTAKES = [
     ("query o-00000000000000000000000000000001", "write O-00000000000000000000000000000001"),
     ("query be85f4935d7b5a92be2a582583b4d7a4", "write O-be85f4935d7b5a92be2a582583b4d7a4"),
     ("query O-1", "an id is O- and 32 characters, and this has 1 (id:O-1 is sent as it is)"),
-    ("check", "ENTITY_ID requires an argument"),
+    ("check", "ENTITY_ID is missing"),
     ("check E another", "more arguments than the command takes: 'another'"),
     ("check id:", "entity must be an id"),
     ("extract --into night", "no entity is given: give entity ids or names"),
@@ -63,7 +64,7 @@ MISTAKES = [
     ("limits", "there is no limits: did you mean asyncfin usage --limits?"),
     ("query E --plot sales.xls", "--plot sales.xls must end in .png, .pdf or .svg"),
     ("query E --plot no/sales.png", "no is not a folder"),
-    ("extract E", "--into requires an argument"),
+    ("extract E", "--into is missing"),
     ("extract E --into / --annual", "--into: / is a mount point"),
     ("extract E --into night --fresh-for 20", "--fresh-for must be a number with s, m, h or d"),
     ("extract E --into night --rate 0", "--rate must be a finite number above 0, not 0.0"),
@@ -159,3 +160,9 @@ def test_explorer_listens_on_this_machine_only(command: Command, monkeypatch: py
     for options in ((), ("--host", "figures.example")):
         assert command("explore", ENTITY, "--port", "8766", *options).code == 2
     assert listened == [("127.0.0.1", 8766)] * 2
+
+
+def test_texts_have_options() -> None:
+    """In place of the library's names for them."""
+    text = "none has metric_ids 'x': the option `allow_missing` reads them"
+    assert name_options(text) == "none has --metric 'x': --allow-missing reads them"

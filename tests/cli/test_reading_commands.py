@@ -19,7 +19,7 @@ def test_dataset_shows_metadata_of_current_publication(command: Command) -> None
         ENTITY,
         "Example [AG]",
         "00000000-0000-4000-8000-000000000001",
-        "2025-02-01 06:00:00+00:00",
+        "2025-02-01T06:00:00Z",
     ]
 
 

@@ -262,7 +262,7 @@ def test_missing_names_are_shown(command: Command, tmp_path: Path) -> None:
     assert command(*extract, "Deb").code == 2
     lines = command("status", night).out.splitlines()
     assert lines[-2].endswith(", stopped: 0 unchanged, 1 done, 0 failed, 0 left; 1 request")
-    assert re.match("    UnknownToAllError: metric_ids: .* has no metric 'Deb' ", lines[-1])
+    assert re.match("    UnknownToAllError: --metric: .* has no metric 'Deb' ", lines[-1])
     assert command(*extract, "Debt").code == 0
     assert "UnknownToAllError" not in command("status", night).out
 

@@ -48,7 +48,9 @@ async def run(
         return await extract(client, ids, select, Annual(), to=to, **options)
 
 
-@pytest.mark.parametrize("path, error, code", [("", "403 staged", 3), ("/wrong", "base URL is probably wrong", 4)])
+@pytest.mark.parametrize(
+    ("path", "error", "code"), [("", "403 staged", 3), ("/wrong", "base URL is probably wrong", 4)]
+)
 async def test_ten_rejections_end_a_first_run(
     workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path, path: str, error: str, code: int
 ) -> None:

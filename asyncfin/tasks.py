@@ -26,6 +26,8 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 Job = Callable[[], Awaitable[T]]
@@ -265,10 +267,9 @@ class _Merged(Generic[T]):
             await self._changed.wait()
 
 
-class _SharedCall(Generic[T]):
-    def __init__(self, task: "asyncio.Task[T]") -> None:
-        self.task = task
-        self.callers = 0
+class _SharedCall(Struct, Generic[T], eq=False):
+    task: "asyncio.Task[T]"
+    callers: int = 0
 
 
 class SingleFlight(Generic[K, T]):

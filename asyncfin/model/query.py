@@ -1,9 +1,9 @@
 """One request's selection, with the caps of spec 4.3 and 8."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 from attrs import asdict, field, frozen
 
@@ -49,24 +49,22 @@ def _read_optional_ids(value: OneOf | None) -> tuple[str, ...] | None:
     return None if value is None else _read_ids(value)
 
 
-def _check_ids(name: str, ids: object, cap: int) -> None:
-    for entry in ids if isinstance(ids, tuple) else (ids,):
-        if not isinstance(entry, str):
+def _check_entries(name: str, entries: object, kind: type, cap: int) -> None:
+    """Check that there are 1 to so many entries of a class, each once."""
+    if not isinstance(entries, tuple):
+        entries = (entries,)
+    for entry in entries:
+        if not isinstance(entry, kind):
             raise SelectionError(
                 f"{name} must be a collection of str, not {checks.short_repr(entry)}"
             )
-    _check_distinct(name, cast("tuple[str, ...]", ids), cap)
-
-
-def _check_distinct(name: str, items: Sequence[object], cap: int) -> None:
-    """Check that there are 1 to so many items, each once."""
-    if not 1 <= len(items) <= cap:
+    if not 1 <= len(entries) <= cap:
         raise SelectionError(
-            f"{name} must have 1 to {cap} entries, not {len(items)} (spec 8)"
+            f"{name} must have 1 to {cap} entries, not {len(entries)} (spec 8)"
         )
-    for item, count in Counter(items).items():
+    for entry, count in Counter(entries).items():
         if count > 1:
-            text = format_path(item) if isinstance(item, tuple) else item
+            text = format_path(entry) if isinstance(entry, tuple) else entry
             raise SelectionError(f"{name} must be distinct: {text!r} is named twice")
 
 
@@ -99,20 +97,17 @@ class Query:
     expected_dataset_id: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_ids("metric_ids", self.metric_ids, MAX_METRIC_IDS)
-        _check_distinct(
-            "scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS
-        )
-        for path in self.scope_combinations:
+        _check_entries("metric_ids", self.metric_ids, str, MAX_METRIC_IDS)
+        paths, groups = self.scope_combinations, self.reporting_group_ids
+        _check_entries("scope_combinations", paths, tuple, MAX_SCOPE_COMBINATIONS)
+        for path in paths:
             if len(path) > MAX_PATH_ENTRIES:
                 raise SelectionError(
                     "each path of scope_combinations must have at most "
                     f"{MAX_PATH_ENTRIES} entries, not {len(path)} (spec 8)"
                 )
-        if self.reporting_group_ids is not None:
-            _check_ids(
-                "reporting_group_ids", self.reporting_group_ids, MAX_REPORTING_GROUP_IDS
-            )
+        if groups is not None:
+            _check_entries("reporting_group_ids", groups, str, MAX_REPORTING_GROUP_IDS)
         if not isinstance(self.periods, (Exact, FiscalRange, Trailing)):
             raise SelectionError(
                 f"periods must be Exact, FiscalRange or Trailing, not {self.periods!r};"

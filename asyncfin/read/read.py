@@ -166,7 +166,7 @@ class Read:
         """Count the result, or a piece of it."""
         self._series += len(panel)
         self._periods.update(panel.periods)
-        self._dataset_id = panel.dataset.dataset_id
+        self._dataset_id = panel.catalogue.dataset_id
 
     async def attempt(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of some work, which begins again if the publication

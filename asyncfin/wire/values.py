@@ -120,7 +120,6 @@ def series_of(
 
 _page_decoder = msgspec.json.Decoder(_QueryResponse)
 get_series_id = attrgetter("series_id")
-_get_number = attrgetter("number")
 _page_fields = attrgetter(*PAGE_FIELDS)
 _EMPTY = {
     field.name: field.default
@@ -334,19 +333,19 @@ def _read_numbers(
 ) -> Numbers:
     """Return the numbers of some series of a page of `count` periods."""
     entries: list[_Number] = []
-    starts, positions = array("I", [0]), array("i")
+    starts, positions = [0], list[int]()
     # Of each series in C: a loop of Python over millions of values takes longer than
     # decoding them.
     for row in rows:
         values = series[row].values
         entries += filter(None, values)
-        positions.extend(compress(range(count), values))
+        positions += compress(range(count), values)
         starts.append(len(entries))
     try:
-        numbers = array("d", list(map(_get_number, entries)))
+        numbers = array("d", [entry.number for entry in entries])
     except OverflowError:
         raise _make_range_error(series, rows) from None
-    return Numbers(starts, positions, numbers)
+    return Numbers(array("I", starts), array("i", positions), numbers)
 
 
 def _make_range_error(

@@ -23,6 +23,7 @@ from contextlib import (
 )
 from contextvars import copy_context
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 from attrs import evolve
@@ -48,6 +49,7 @@ from asyncfin.tasks import merged, resumable
 from asyncfin.words import listed
 
 T = TypeVar("T")
+_series_id = attrgetter("series_id")
 
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
@@ -113,9 +115,10 @@ async def read_panel(read: Read, plan: Plan) -> Panel:
             stitch = Stitch(plan, publication)
             blocks, batches = await _take_cached(read, stitch)
         _count_cached(read, len(plan.series), len(stitch.list_missing()))
-        async with _send_batches(read, stitch, batches, prefetch=True) as pages:
-            async for block in pages:
-                blocks.append(block)
+        if batches:
+            async with _send_batches(read, stitch, batches, prefetch=True) as pages:
+                async for block in pages:
+                    blocks.append(block)
         blocks += await _retry_missing(read, stitch)
         confirmed_at = await read.confirm(dataset_id)
     return stitch.panel(
@@ -190,7 +193,7 @@ async def _plan_missing(read: Read, plan: Plan, blocks: tuple[Block, ...]) -> Pl
     cached_ids: set[str] = set().union(*(block.series_ids for block in blocks))
     publication = read.publications.of(plan.catalogue)
     unlisted_ids = publication.unlisted_ids[plan.question.value_version]
-    missing_ids = {series.series_id for series in plan.series}
+    missing_ids = set(map(_series_id, plan.series))
     missing_ids -= cached_ids | unlisted_ids
     count = len(missing_ids)
     if missing_ids and read.fills_cache:
@@ -207,7 +210,7 @@ async def _load_blocks(read: Read, plan: Plan) -> tuple[Block, ...]:
     if read.cache is None:
         return ()
     dataset_id, version = plan.catalogue.dataset_id, plan.question.value_version
-    series_ids = (series.series_id for series in plan.series)
+    series_ids = map(_series_id, plan.series)
     return await read.cache.blocks(read.entity_id, dataset_id, version, series_ids)
 
 
@@ -332,7 +335,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
         if not round_blocks:
             break
         blocks += round_blocks
-    missing_ids = [series.series_id for series in stitch.list_missing()]
+    missing_ids = list(map(_series_id, stitch.list_missing()))
     listed_ids = stitch.publication.listed_ids[version]
     lost = [series_id for series_id in missing_ids if series_id in listed_ids]
     if lost:

@@ -538,12 +538,11 @@ class Read:
     def _find_last_time(
         self, record: EntityRecord | None, dataset_id: str
     ) -> datetime | None:
-        times = [
-            observation.sent_at
-            for observation in (record, self._confirmed)
-            if observation is not None and observation.names(dataset_id)
-        ]
-        return max(times, default=None)
+        latest = NEVER
+        for observation in (record, self._confirmed):
+            if observation is not None and observation.names(dataset_id):
+                latest = max(latest, observation.sent_at)
+        return None if latest == NEVER else latest
 
 
 def _make_change(rejection: ServiceError, message: str) -> DatasetChangedError:

@@ -136,8 +136,10 @@ class Stitch:
         compressed.
         """
         text = PageText((body,), is_compressed=False)
-        held_bytes = sum(len(page.pieces[0]) for page in self._uncompressed)
-        if held_bytes + len(body) <= _WHOLE_BYTES:
+        held_bytes = len(body)
+        for page in self._uncompressed:
+            held_bytes += len(page.pieces[0])
+        if held_bytes <= _WHOLE_BYTES:
             self._uncompressed.add(text)
             return text
         # Here, and not in a thread, which would wait for the GIL after each piece: with

@@ -151,9 +151,9 @@ class LoopBucket(Bucket):
     First come, first served within a lane, and the lanes take turns.
     """
 
-    def __init__(self, parameters: Parameters, pace: Pace) -> None:
+    def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self._pace = pace
+        self._pace = Pace(parameters.rate, parameters.burst)
         self._granted = 0
         self._refused = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -331,7 +331,7 @@ class TokenBucket(LoopBucket):
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         parameters = Parameters.checked(rate, burst, daily_budget)
-        super().__init__(parameters, Pace(rate, burst))
+        super().__init__(parameters)
         self._clock = clock
         self._allowance = Allowance(daily_budget)
 

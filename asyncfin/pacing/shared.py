@@ -22,7 +22,6 @@ from attrs import evolve
 from asyncfin.errors import BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.pacing.bucket import LoopBucket, Parameters, Waiter
-from asyncfin.pacing.learned import Pace
 from asyncfin.pacing.pace import DAY, GCRA, Allowance, Change
 from asyncfin.tasks import cancel_and_wait, finish
 
@@ -110,9 +109,7 @@ class SharedBucket(LoopBucket):
     """A bucket whose state other processes share."""
 
     def __init__(self, parameters: Parameters) -> None:
-        # Without a rate each process learns for itself, behind the shared pauses. With
-        # one, the shared state alone decides.
-        super().__init__(parameters, Pace(None, parameters.burst))
+        super().__init__(parameters)
         self._closed = False
         self._warned: set[str] = set()
 
@@ -253,7 +250,9 @@ class SharedBucket(LoopBucket):
         wait.
         """
         loop, pace, counts = asyncio.get_running_loop(), self._pace, waiter.counts
-        # A pause is over when the shared state says so: somebody can have ended it.
+        # Without a rate each process learns for itself, behind the shared pauses. With
+        # one, the shared state alone decides. A pause is over when the shared state
+        # says so: somebody can have ended it.
         if self._parameters.rate is None and pace.gcra.paused_until <= loop.time():
             wait = pace.gcra.moment() - loop.time()
             if wait > EPSILON:

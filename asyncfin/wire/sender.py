@@ -398,7 +398,7 @@ class _Sending(Sending):
         # A grant that does not count stays used: giving it back would take one off the
         # day's spending.
         if self.request.counts:
-            await self._sender.bucket.give_back()
+            await finish(self._sender.bucket.give_back())
 
     async def _exchange(self, token: Secret, wait: Wait) -> Response:
         """Send the request with a token, and return its 2xx response or raise an

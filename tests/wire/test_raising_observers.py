@@ -137,3 +137,27 @@ async def test_raises_as_an_outage_wait_ends(
         async with asyncio.timeout(60):
             await sender.send(READ)
             await sender.send(READ)
+
+
+class Remote(TokenBucket):
+    """A bucket that takes a second to give a grant back."""
+
+    async def give_back(self) -> None:
+        await asyncio.sleep(1)
+        await super().give_back()
+
+
+@pytest.mark.virtual
+async def test_cancelled_return_loses_no_grant() -> None:
+    """An observer has raised, and the caller is cancelled while the grant is given back."""
+
+    def observe(event: Event) -> None:
+        if type(event).__name__ == "RequestStarted":
+            raise Stop
+
+    bucket = Remote(rate=0.5, clock=lambda: NOON)
+    async with sending(answer(), bucket=bucket) as (_, sender, _events):
+        with sender.announce.also(observe), pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await sender.send(READ)
+    assert (bucket.stats().granted, bucket.stats().spent_today) == (0, 0)

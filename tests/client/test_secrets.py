@@ -163,6 +163,22 @@ async def test_error_pages_hide_mixed_escapes(form: str, status: int) -> None:
 
 
 @pytest.mark.virtual
+@pytest.mark.parametrize("status", [200, 502])
+@pytest.mark.parametrize("form", [*FORMS, *MIXED])
+async def test_long_error_bodies_are_dropped(form: str, status: int) -> None:
+    """A token that ends at 64 KiB is hidden. Nothing is shown of a body that is longer."""
+    echoed = {**FORMS, **MIXED}[form].encode()
+    for beyond, shown in ((0, "(secret)"), (len(echoed) - 6, "more than 64 KiB")):
+        raw = answer(status, echoed.rjust(64 * 1024 + beyond))
+        async with sending(lambda _, raw=raw: raw) as (sender, _, _events):
+            with pytest.raises(AsyncfinError) as caught:
+                await sender.send(READ)
+        assert shown in str(caught.value)
+        for text in told_by(caught.value):
+            assert echoed[:6].decode() not in text
+
+
+@pytest.mark.virtual
 async def test_token_of_escapes_hides_nothing_else() -> None:
     """A token that is nothing without its escapes is not found in every page."""
     async with sending(lambda _: refusal(400, "validation_failed"), "\\" * 8) as (sender, _, _events):

@@ -299,27 +299,26 @@ class Read:
             attempts=0,
         )
 
-    async def metadata(self, *, soon: bool = False, fresh: bool = False) -> Dataset:
+    async def metadata(
+        self, *, soon: bool = False, fresh: bool = False, start: Start | None = None
+    ) -> Dataset:
         """Return the entity's current dataset (spec 4.1). One request.
 
         With `soon` an interactive query waits for two seconds from its sending. With
-        `fresh`, and after a restart, no cache on the way may respond.
+        `fresh`, and after a restart, no cache on the way may respond. `start` is that
+        of `Sender.send`.
         """
-
-        async def request_metadata(
-            start: Start | None = None,
-        ) -> Dataset:
-            request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
-            response = await self.send(request, start=start)
-            dataset = read_dataset(request, response)
-            self.record_confirmation(dataset.dataset_id, response.sent_at)
-            await self._store_confirmation()
-            return dataset
-
         sender = self.publications.sender
         if soon and sender.lane != "bulk":
-            return await sender.soon(request_metadata)
-        return await request_metadata()
+            return await sender.soon(
+                lambda start: self.metadata(fresh=fresh, start=start)
+            )
+        request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
+        response = await self.send(request, start=start)
+        dataset = read_dataset(request, response)
+        self.record_confirmation(dataset.dataset_id, response.sent_at)
+        await self._store_confirmation()
+        return dataset
 
     @asynccontextmanager
     async def detecting_change(self, dataset_id: str) -> AsyncIterator[None]:

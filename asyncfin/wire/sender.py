@@ -25,7 +25,7 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
     TruncatedAnswerError,
-    error_context,
+    complete_error,
 )
 from asyncfin.events import (
     Counts,
@@ -295,10 +295,14 @@ class _Sending(Sending):
                     task = self._shared.run(self._attempt())
                     await asyncio.wait([task])
                     response = task.result()
-            except (AllowanceExhaustedError, BucketUnavailableError) as rejection:
-                # The cause is what the last attempt failed with.
-                raise rejection from self.error
             except AsyncfinError as failure:
+                request = self.request
+                complete_error(failure, request.operation, request.entity_id, self)
+                if isinstance(
+                    failure, (AllowanceExhaustedError, BucketUnavailableError)
+                ):
+                    # The cause is what the last attempt failed with.
+                    raise failure from self.error
                 error = failure
             else:
                 if response is None:  # the breaker has opened before it was sent
@@ -341,10 +345,7 @@ class _Sending(Sending):
         """
         sender, request, breaker = self._sender, self.request, self._breaker
         try:
-            with (
-                error_context(request.operation, request.entity_id, self),
-                Wait(request, sender.announce) as wait,
-            ):
+            with Wait(request, sender.announce) as wait:
                 # Before the slots: however few there are, all waiting requests share a
                 # call for the token.
                 token = sender.tokens.held

@@ -76,9 +76,17 @@ class Grid:
         """The periods of the catalogue."""
         return frozenset(self.catalogue.periods)
 
-    def has_all_periods(self) -> bool:
-        """Return whether the query includes all periods of the catalogue."""
-        return self.catalogue_periods <= self._query_periods
+    @cached_property
+    def last_omitted(self) -> Period | None:
+        """The last period of the catalogue that the query leaves out, if any. Other
+        durations do not count.
+        """
+        durations = {period.duration_months for period in self.query_periods}
+        omitted = self.catalogue_periods - self._query_periods
+        return max(
+            (period for period in omitted if period.duration_months in durations),
+            default=None,
+        )
 
     def covers(self, period: Period) -> bool:
         """Return whether a period was requested, or the catalogue does not have it."""

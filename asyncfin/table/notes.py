@@ -91,15 +91,10 @@ def find_anchoring(grid: Grid) -> tuple[str, ...]:
 
 def _note_empty_series(grid: Grid) -> str:
     """Name `latest` where a query of some periods leaves series empty."""
-    durations = {period.duration_months for period in grid.query_periods}
-    is_cut = any(
-        period.duration_months in durations
-        for period in grid.catalogue_periods.difference(grid.query_periods)
-    )
-    count = len(grid.find_observed(grid.query_periods))
-    if not grid.is_whole or not is_cut or count == len(grid.series):
+    if not grid.is_whole or grid.last_omitted is None:
         return ""
-    return LATEST
+    count = len(grid.find_observed(grid.query_periods))
+    return LATEST if count < len(grid.series) else ""
 
 
 def _note_scaled_texts(grid: Grid) -> str:

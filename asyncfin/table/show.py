@@ -284,7 +284,7 @@ class Latest:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know, a line each: series without a value, periods of
-        different durations, and what was not requested.
+        different durations, and that other periods may have the last values.
         """
         rows = self.rows()
         lines = []
@@ -294,12 +294,22 @@ class Latest:
         if len(durations) > 1:
             months = either([*map(str, sorted(durations))], "and")
             lines.append(f"periods of {months} months do not compare")
-        if not all(map(Grid.has_all_periods, self._grids)):
+        if self._may_omit_values():
             lines.append(
-                "not all periods were requested, so there may be later values: query "
-                "all periods for the latest of each series"
+                "the last values may be in periods that were not requested: query all "
+                "periods for the latest of each series"
             )
         return tuple(lines)
+
+    def _may_omit_values(self) -> bool:
+        """Return whether a series can have other last values in omitted periods."""
+        for row in rows_of(self._grids, last=self.count):
+            last_omitted = row.grid.last_omitted
+            if last_omitted is not None and (
+                len(row.values) < self.count or min(row.values) < last_omitted
+            ):
+                return True
+        return False
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return a dictionary for each value, with the names of the long table's

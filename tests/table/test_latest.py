@@ -6,6 +6,7 @@ from asyncfin import Annual, Client, FiscalRange, Select
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.period import Period
 from asyncfin.sandbox import Sandbox
+from asyncfin.typing import PeriodSelection
 from tests import handmade
 from tests.answers import panel_of
 
@@ -76,3 +77,22 @@ async def test_notes_name_what_to_query() -> None:
         {Period.parse("FY2025"): "1"},
         {Period.parse("FY2024"): "6"},
     ]
+
+
+async def test_note_needs_omitted_periods() -> None:
+    """It is shown where a period that was not requested can have a last value."""
+    numbers = {("Revenue", "all"): {"FY2022": 4.0, "FY2023": 5.0, "FY2024": 6.0, "FY2025-Q1": 1.0}}
+    async with (
+        Sandbox(handmade.dataset(numbers)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+
+        async def has_note(periods: PeriodSelection, n: int = 1) -> bool:
+            panel = await client.query(sandbox.entities[0], Select(), periods)
+            return any("query all periods" in note for note in panel.latest(n).notes)
+
+        assert not await has_note(Annual(), 5)
+        assert not await has_note(Annual(last=1))
+        assert await has_note(Annual(last=1), 2)
+        assert not await has_note(Annual(start=2023))
+        assert await has_note(Annual(end=2023))

@@ -6,11 +6,10 @@ import msgspec
 
 from asyncfin import checks
 from asyncfin.clock import utc_text
-from asyncfin.model.series import PAGE_FIELDS, Value
+from asyncfin.model.series import PAGE_FIELDS
 from asyncfin.table.grid import Grid
-from asyncfin.wire.values import ArraysDecoder
+from asyncfin.wire.values import values_decoder
 
-_values = ArraysDecoder(Value)
 _check_indent = checks.whole_number(1).optional()
 
 
@@ -54,7 +53,7 @@ def _encode_values(grid: Grid) -> dict[str, str]:
     # A page at a time: reading each series by itself takes half as long again.
     arrays = {}
     for block, rows in grid.rows():
-        entries = grid.store.entries(block, rows, _values)
+        entries = grid.store.entries(block, rows, values_decoder)
         for row, values in zip(rows, entries, strict=True):
             arrays[block.series_ids[row]] = encode(grid.pick(block.axis, values))
     return arrays

@@ -40,6 +40,7 @@ from asyncfin.conformance.reader import (
 )
 from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import DatasetChangedError, ServiceError, ValidationFailedError
+from asyncfin.words import counted
 
 if TYPE_CHECKING:
     from asyncfin.typing import Response, ScopePath
@@ -143,7 +144,7 @@ class Probe(Reader):
                 raise IncompleteError
             cursors.add(cursor)
         else:
-            statement = f"the catalogue has more than {budget:,} pages"
+            statement = f"the catalogue has more than {counted(budget, 'page')}"
             self._find("limit", "4.2", f"{statement}; the others were not read")
             raise IncompleteError
         if short:
@@ -224,7 +225,7 @@ class Probe(Reader):
             if page is None:
                 break
             if rejection is not None:
-                statement = f"exact refuses {total} periods, and accepts {count}"
+                statement = f"exact rejects {total} periods, and accepts {count}"
                 self._find("limit", "4.3", statement)
             return page[0], periods
         return None
@@ -312,8 +313,8 @@ class Probe(Reader):
         if theirs != ours:
             statement = (
                 "the service's trailing window differs from asyncfin's, which cuts it "
-                f"from a range by itself: {len(theirs - ours)} more and "
-                f"{len(ours - theirs)} fewer periods"
+                f"from a range by itself: it has {counted(len(theirs - ours), 'more period')} "
+                f"and lacks {len(ours - theirs)}"
             )
             self._find("reading", "4.3", statement)
 
@@ -453,8 +454,8 @@ class Probe(Reader):
 
 def _size_of(query: Query) -> str:
     return (
-        f"{len(query.metric_ids)} metric_ids x {len(query.scope_combinations)} "
-        "scope_combinations"
+        f"{counted(len(query.metric_ids), 'metric')} x "
+        f"{counted(len(query.scope_combinations), 'scope path')}"
     )
 
 

@@ -283,7 +283,8 @@ class _Tools:
                 head.append("series\tlabel\tscopes\tcadence\tdescription")
             hidden_count = len(groups) - _MAX_FOUND
             if hidden_count > 0:
-                notes.append(f"{hidden_count:,} more match: use more words")
+                matches = counted(hidden_count, "more match", "more matches")
+                notes.append(f"{matches}: use more words")
             return make_result(head, rows, notes, "use more words", rows_as="series")
 
         return await self._answer(ctx, find)

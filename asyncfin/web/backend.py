@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from asyncfin import errors
 from asyncfin.tasks import TIME_IS_UP, cancel_and_wait
+from asyncfin.words import counted
 
 T = TypeVar("T")
 Offer: TypeAlias = Container[str] | Callable[[str], Awaitable[bool]]
@@ -101,7 +102,7 @@ def http_error(error: BaseException) -> HttpError:
     _log.warning("HTTP %d for %s: %s", status, type(error).__name__, message)
     if not seconds:
         return HttpError(status, text, {})
-    text = f"{text}; come back in {seconds} seconds"
+    text = f"{text}; come back in {counted(seconds, 'second')}"
     return HttpError(status, text, {"Retry-After": str(seconds)})
 
 

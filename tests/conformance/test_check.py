@@ -261,6 +261,7 @@ async def test_too_few_requests_are_incomplete() -> None:
             report = await check(client, ENTITY, max_requests=most)
             assert (report.complete, report.requests, len(sandbox.log)) == (False, most, most)
             assert not report.breaks
+            assert any("more than 1 page;" in text for text in words(report, "limit")) == (most < 4)
 
 
 async def test_exhausted_allowance_is_a_finding() -> None:
@@ -354,7 +355,7 @@ async def test_cap_on_exact_is_a_limit(most: int, refused: int, accepted: int) -
     ):
         report = await check(client, ENTITY_ID)
     assert (report.breaks, report.complete) == ((), True)
-    assert words(report, "limit") == [f"exact refuses {refused} periods, and accepts {accepted}"]
+    assert words(report, "limit") == [f"exact rejects {refused} periods, and accepts {accepted}"]
 
 
 async def test_series_listed_twice_breaks() -> None:

@@ -183,7 +183,7 @@ async def test_rejected_size_is_named(status: int, kind: str) -> None:
 
     report = await report_on(WIDE, status_of=status_of)
     assert report.complete
-    size = "a valid query is rejected: 50 metric_ids x 50 scope_combinations"
+    size = "a valid query is rejected: 50 metrics x 50 scope paths"
     assert size in words(report, kind)
 
 

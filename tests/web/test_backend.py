@@ -45,6 +45,8 @@ def test_retry_after_is_in_whole_seconds() -> None:
     resume_at = datetime.now(UTC) + timedelta(seconds=90.5)
     exhausted = errors.AllowanceExhaustedError(status=429, resume_at=resume_at, **SERVICE)
     assert http_error(exhausted).headers["Retry-After"] in ("90", "91")
+    soon = errors.RateLimitedError(status=429, retry_after=0.4, **SERVICE)
+    assert http_error(soon).text.endswith("come back in 1 second")
     limited = errors.RateLimitedError(status=429, retry_after=2.1, **SERVICE)
     assert http_error(limited).headers == {"Retry-After": "3"}
 

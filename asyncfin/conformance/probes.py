@@ -311,10 +311,11 @@ class Probe(Reader):
         anchor = max(periods)
         ours = {period for period in periods if _TRAILING.contains(period, anchor)}
         if theirs != ours:
+            additions = counted(len(theirs - ours), "more period")
             statement = (
                 "the service's trailing window differs from asyncfin's, which cuts it "
-                f"from a range by itself: it has {counted(len(theirs - ours), 'more period')} "
-                f"and lacks {len(ours - theirs)}"
+                f"from a range by itself: it has {additions} and lacks "
+                f"{len(ours - theirs)}"
             )
             self._find("reading", "4.3", statement)
 

@@ -25,6 +25,12 @@ from asyncfin.web.views import (
 from asyncfin.words import counted, entity_names, listed
 
 _LONGEST_NAME = 60
+# The words of the page for what notes of panels contain.
+_WORDS = {
+    "query all periods and call latest()": 'choose the rule "all periods"',
+    "the catalogue does not have": "no data for",
+    ": request other series or periods": ": choose other series or periods",
+}
 
 
 @frozen
@@ -176,19 +182,29 @@ def write_csv(panels: Sequence[Panel], unit: Unit | None) -> str:
 
 
 def _note_panels(panels: Sequence[Panel], periods: Sequence[Period]) -> Iterator[str]:
+    """Yield the notes of panels in the words of the page, a line for each kind."""
     names = entity_names(panel.catalogue for panel in panels)
+    names_by_note: dict[str, dict[str, None]] = {}
     for panel in panels:
-        name = names[panel.dataset.entity_id]
-        for note in panel.notes:
-            yield f"{name}: {note}"
-        if panel.anchor is not None:
-            yield f"The window of {name} ends with {panel.anchor}."
-        if periods and set(periods).isdisjoint(panel.catalogue.periods):
-            yield f"{name} has none of these periods."
-            continue
+        notes = [_write_words(note) for note in panel.notes]
         labels = [period.label for period in periods if not panel.covers(period)]
-        if labels:
-            yield f"{name}: {NOT_REQUESTED} was not requested: {listed(labels, 6)}."
+        if periods and set(periods).isdisjoint(panel.catalogue.periods):
+            notes = ["no data for these periods"]
+        elif labels:
+            shown_labels = listed(labels, 6)
+            notes.append(f"{NOT_REQUESTED} was not requested: {shown_labels}")
+        for note in notes:
+            names_of = names_by_note.setdefault(note, {})
+            names_of[names[panel.dataset.entity_id]] = None
+    for note, names_of in names_by_note.items():
+        yield f"{listed(list(names_of), 5)}: {note}."
+
+
+def _write_words(note: str) -> str:
+    """Return a note of a panel with the words of the page."""
+    for python, words in _WORDS.items():
+        note = note.replace(python, words)
+    return note
 
 
 def make_plain(text: str) -> str:

@@ -159,6 +159,17 @@ async def test_another_view_names_unread_companies(service: Sandbox, cached: Pag
 
 
 async def test_company_without_the_periods_is_named(cached: Page) -> None:
-    fields = {"series": [ROW, PROFIT], "rule": "annual", "last": "1", "with": cached.entities[1]}
-    answer = await cached.post("answer", **fields)
-    assert re.search("(Apple|NVIDIA) has none of these periods", answer.text)
+    """Together, once, and in the words of the page."""
+    fields = {"series": [ROW, PROFIT], "rule": "annual", "with": cached.entities[1:]}
+    last_year = await cached.post("answer", **fields, last="1")
+    assert "Apple, Alphabet: no data for these periods." in last_year.text
+    two_years = await cached.post("answer", **fields, last="2", value_version="both")
+    assert two_years.text.count("no data for") == 1
+    assert "Apple, Alphabet: no data for FY2026." in two_years.text
+
+
+async def test_empty_series_name_the_rule(cached: Page) -> None:
+    """A visitor chooses periods on the page, and calls nothing."""
+    answer = await cached.post("answer", series=[PROFIT], rule="quarterly", last="2")
+    assert 'for the last values of each series, choose the rule "all periods".' in unescape(answer.text)
+    assert "latest()" not in answer.text

@@ -82,11 +82,12 @@ class Grid:
         durations do not count.
         """
         durations = {period.duration_months for period in self.query_periods}
-        omitted = self.catalogue_periods - self._query_periods
-        return max(
-            (period for period in omitted if period.duration_months in durations),
-            default=None,
-        )
+        for period in reversed(self.catalogue.periods):
+            if period in self._query_periods:
+                continue
+            if period.duration_months in durations:
+                return period
+        return None
 
     def covers(self, period: Period) -> bool:
         """Return whether a period was requested, or the catalogue does not have it."""

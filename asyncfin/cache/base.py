@@ -36,7 +36,7 @@ from asyncfin.cache.entries import (
     distinct,
 )
 from asyncfin.cache.record import EntityRecord, later
-from asyncfin.cache.store import Store
+from asyncfin.cache.store import Store, partition_key
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, compress_blocks
@@ -104,9 +104,12 @@ class Cache:
         clock: Callable[[], datetime],
         store: Store | None = None,
         place: str = "",
+        *,
+        account: str | None = None,
     ) -> None:
         self._memory = Memory(max_bytes)
         self._clock = checks.plain_callable("clock", clock)
+        self._account = checks.text().optional()("account", account)
         self._store = store
         self._place = place
         self._secret = secrets.token_bytes(32)
@@ -123,6 +126,13 @@ class Cache:
             ArgumentError: the cache cannot determine the account, and needs its
                 `account`.
         """
+        if self._account is not None:
+            account = self._account.encode()
+            return self._get_partition(partition_key(base_url, "account", account))
+        return self._get_token_partition(base_url, token)
+
+    def _get_token_partition(self, base_url: str, token: TokenSource) -> Partition:
+        """Return the partition of an account that only its token shows."""
         raise NotImplementedError
 
     def _get_partition(
@@ -233,7 +243,9 @@ class Cache:
 
     def _fail(self, error: Exception) -> None:
         is_slow = isinstance(error, TimeoutError)
-        reason = "it takes too long" if is_slow else self._explain(error)
+        # Its text may contain a URL with a password.
+        name = "it takes too long" if is_slow else type(error).__name__
+        reason = getattr(error, "strerror", None) or name
         now = asyncio.get_running_loop().time()
         self._away_since = now
         self._broken += 1
@@ -241,10 +253,6 @@ class Cache:
             self._warned_at = now
             text = printable(f"{self._place} can't be used at the moment: {reason}")
             _log.warning("the cache in %s; it is skipped", text)
-
-    def _explain(self, error: Exception) -> str:
-        """Return what is logged of an error."""
-        return type(error).__name__
 
 
 class Partition:

@@ -98,19 +98,15 @@ class FileCache(Cache):
             "folder", "folder", folder, "a Redis server is for a RedisCache"
         )
         self._folder = Path(os.path.abspath(path))
-        self._account = checks.text().optional()("account", account)
         checks.positive_int("max_bytes", max_bytes)
         self._files = FolderStore(self._folder, max_bytes, clock)
         memory = min(_MEMORY_BYTES, max_bytes)
-        super().__init__(memory, clock, self._files, str(self._folder))
+        super().__init__(memory, clock, self._files, str(self._folder), account=account)
 
     def __repr__(self) -> str:
         return f"FileCache({str(self._folder)!r})"
 
-    def partition(self, base_url: str, token: TokenSource) -> Partition:
-        if self._account is not None:
-            account = self._account.encode()
-            return self._get_partition(partition_key(base_url, "account", account))
+    def _get_token_partition(self, base_url: str, token: TokenSource) -> Partition:
         if not isinstance(token, str):
             raise ArgumentError(
                 "account must name the account of a token callable, whose tokens may "
@@ -129,9 +125,6 @@ class FileCache(Cache):
 
         key = partition_key(base_url, "token", token.encode())
         return self._get_partition(key, derive)
-
-    def _explain(self, error: Exception) -> str:
-        return f"{type(error).__name__}: {error}"
 
 
 class FolderStore:
@@ -170,7 +163,11 @@ class FolderStore:
             await self._run(put)
 
     async def names(self, prefix: str) -> list[str]:
-        return await self._run(partial(self._list_names, prefix))
+        def list_names() -> list[str]:
+            files = self._iter_files(prefix)
+            return [key for key, entry in files if entry.name[0] != "."]
+
+        return await self._run(list_names)
 
     async def drop(self, keys: Iterable[str]) -> None:
         await self._run(partial(self._drop, keys))
@@ -303,9 +300,6 @@ class FolderStore:
             with suppress(FileNotFoundError):
                 os.unlink(temporary_path)
             raise
-
-    def _list_names(self, prefix: str) -> list[str]:
-        return [key for key, entry in self._iter_files(prefix) if entry.name[0] != "."]
 
     def _iter_files(self, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield the files whose keys begin with a prefix, with their keys."""

@@ -45,8 +45,8 @@ class MemoryCache(Cache):
         account: str | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        super().__init__(checks.positive_int("max_bytes", max_bytes), clock)
-        self._account = checks.text().optional()("account", account)
+        checks.positive_int("max_bytes", max_bytes)
+        super().__init__(max_bytes, clock, account=account)
         # Token callables by the ids of their objects, which stay alive meanwhile, and a
         # name for each.
         self._callables: LeastRecentlyUsed[tuple[int, ...], tuple[object, bytes]]
@@ -56,10 +56,8 @@ class MemoryCache(Cache):
         stats = self.stats()
         return f"<MemoryCache: {stats.series:,} series, {stats.bytes:,} bytes>"
 
-    def partition(self, base_url: str, token: TokenSource) -> Partition:
-        if self._account is not None:
-            key = partition_key(base_url, "account", self._account.encode())
-        elif isinstance(token, str):
+    def _get_token_partition(self, base_url: str, token: TokenSource) -> Partition:
+        if isinstance(token, str):
             key = partition_key(base_url, "token", token.encode())
         else:
             key = partition_key(base_url, "callable", self._name_callable(token))

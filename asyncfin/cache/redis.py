@@ -16,14 +16,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from asyncfin import checks
-from asyncfin.cache.base import STORE_SECONDS, Cache, MiB, Partition
+from asyncfin.cache.base import STORE_SECONDS, Cache, MiB
 from asyncfin.cache.codec import microseconds
 from asyncfin.cache.record import FUTURE
-from asyncfin.cache.store import partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.redis import RedisClients
-from asyncfin.wire.token import TokenSource
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -82,21 +80,21 @@ class RedisCache(Cache):
                 "redis must not decode responses: what is kept is bytes "
                 "(decode_responses=False)"
             )
-        self._account = checks.text()("account", account).encode()
+        checks.text()("account", account)
         if not isinstance(keep, timedelta) or keep < timedelta(seconds=1):
             raise ArgumentError(
                 "keep must be a timedelta of at least a second, not "
                 f"{checks.short_repr(keep)}"
             )
-        prefix = f"asyncfin:cache:{blake2b(self._account, digest_size=16).hexdigest()}:"
+        digest = blake2b(account.encode(), digest_size=16).hexdigest()
+        prefix = f"asyncfin:cache:{digest}:"
         store = RedisStore(self._clients, prefix, keep, clock)
-        super().__init__(_MEMORY_BYTES, clock, store, self._clients.address)
+        super().__init__(
+            _MEMORY_BYTES, clock, store, self._clients.address, account=account
+        )
 
     def __repr__(self) -> str:
         return f"RedisCache({self._clients.address!r}, account=...)"
-
-    def partition(self, base_url: str, token: TokenSource) -> Partition:
-        return self._get_partition(partition_key(base_url, "account", self._account))
 
     async def aclose(self) -> None:
         await self._clients.aclose()

@@ -595,10 +595,10 @@ class NotFoundError(ServiceError):
 
     def __str__(self) -> str:
         text = super().__str__().removesuffix(".")
-        if not self.has_error_object:
+        if self.answered and not self.has_error_object:
             advice = "it is not the service's response: the base URL is probably wrong"
             return f"{text}; {advice}"
-        if self.entity_id is None:
+        if self.entity_id is None or self.code is None:
             return text
         return f"{text}; entity ids come from the operator of the service"
 

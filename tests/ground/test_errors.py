@@ -283,3 +283,18 @@ def test_notebook_shows_line_and_message(kind: type[AsyncfinError]) -> None:
     line, message = caught.value._render_traceback_()
     assert line.endswith(": raise example(kind)")
     assert message == f"{kind.__name__}: {caught.value}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "ending"),
+    [
+        ({"has_error_object": False}, "the base URL is probably wrong"),
+        ({"answered": False}, "not offered by this backend"),
+        ({"answered": False, "code": "not_found"}, "come from the operator of the service"),
+        ({"code": "not_found"}, "come from the operator of the service"),
+    ],
+)
+def test_foreign_404_doubts_base_url(fields: dict[str, object], ending: str) -> None:
+    """A rejection that was not sent, or is remembered, says nothing of the address."""
+    error = NotFoundError(status=404, message="not offered by this backend", entity_id=ENTITY, **fields)
+    assert str(error).endswith(ending)

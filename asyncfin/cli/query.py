@@ -56,10 +56,11 @@ _LONGEST = 160
 _ALL = 10**9
 _TIME = "%Y-%m-%d %H:%M UTC"
 _PICTURES = (".png", ".pdf", ".svg")
+_MORE_PERIODS = "name periods, such as --annual, or take --csv or --json"
 # What the ends of notes are on the command line.
 _HINTS = {
-    "periods are shown": "periods are shown: name periods, such as --annual, or take "
-    "--csv or --json",
+    "periods is shown": f"periods is shown: {_MORE_PERIODS}",
+    "periods are shown": f"periods are shown: {_MORE_PERIODS}",
     "query all periods and call latest()": "write --latest 1",
     "query all periods for the latest of each series": "leave out the other options of "
     "periods to see those",

@@ -227,7 +227,9 @@ def _note_hidden(
     """
     lines, where = [], ""
     if 0 < periods < all_periods:
-        lines.append(f"the latest {periods} of {all_periods} periods are shown")
+        latest = "latest" if periods == 1 else f"latest {periods}"
+        verb = "is" if periods == 1 else "are"
+        lines.append(f"the {latest} of {all_periods} periods {verb} shown")
         where = " in these periods"
     if empty := len(rows) - len(candidates):
         lines.append(f"{empty:,} series without a value{where} left out")

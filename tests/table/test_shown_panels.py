@@ -78,6 +78,7 @@ async def test_text_fits_a_hundred_columns() -> None:
     assert "FY2015" not in text
     assert "\nthe latest 3 of 35 periods are shown\n20 more series not shown\n" in text
     assert "3 series were left out by the service: series-with-a-long-id-" in text.replace("\n  ", " ")
+    assert "\nthe latest of 35 periods is shown\n" in str(panel.show(width=50))
 
 
 async def test_text_fits_with_wide_characters() -> None:

@@ -128,9 +128,7 @@ _PHRASES = {
     "FY2024-Q1,",
     "allow_http=True": "--allow-http is given",
     "refresh=True": "--refresh",
-    "extract(..., history=True) (--history on the command line)": "extract --history",
 }
-
 _MISSING_ARGUMENT = re.compile(r'Command "[^"]*" parameter (\S+) requires an argument')
 # The names that are no words, wherever a message has them.
 _ARGUMENT = re.compile(r"\b[a-z]+_[a-z_]+\b")
@@ -267,9 +265,6 @@ def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
     Args:
         options: those that were typed.
     """
-    # Here, since the list of commands needs no model.
-    from asyncfin import Exact, Trailing
-
     complaint = error.problem
     argument = re.split("[ :]", complaint, maxsplit=1)[0]
     names = dict(OPTIONS)
@@ -285,14 +280,8 @@ def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
     if argument in names:
         complaint = names[argument] + complaint.removeprefix(argument)
     complaint = _ARGUMENT.sub(lambda match: names.get(match[0], match[0]), complaint)
-    match error.instead:
-        case Exact(periods=periods):
-            texts = map("--exact {}".format, periods)
-            return f"{complaint}; write {' '.join(texts)}"
-        case Trailing(months=months):
-            return f"{complaint}; write --trailing {months}"
-        case str(label):
-            return f'{complaint}; write "{label}"'
+    if isinstance(error.instead, str):  # the label of a period
+        return f'{complaint}; write "{error.instead}"'
     return complaint
 
 

@@ -251,7 +251,8 @@ async def _read_cache() -> Document:
     place = os.environ.get("ASYNCFIN_CACHE") or None
     document = _make_document(place, "series", "bytes")
     try:
-        if place is None or (cache := shared_cache()) is None:
+        cache = shared_cache()
+        if place is None or cache is None:
             raise UsageError("ASYNCFIN_CACHE is not set")
         if not has_path(place, folder=True):
             raise UsageError(f"{place} is not a folder")

@@ -124,7 +124,8 @@ class Client:
         stale_if_error: for how many seconds after that a cached catalogue and cached
             values are returned, if nothing else is needed and the current publication
             cannot be found out: the allowance is used up, or the service fails, can't
-            be reached or, in the interactive lane, does not respond within two seconds.
+            be reached or, in the interactive lane, does not respond within two seconds
+            of the sending; the bucket's pace and pauses are waited for.
             Extractions never take such a result. `Panel.confirmed_at` shows how old
             they are.
         ssl: the context that verifies the service's certificate. None: the system's
@@ -627,10 +628,8 @@ class Client:
             self._publications, entity_ids, select, periods, value_version, max_age
         )
 
-    # The default is rejected: it makes the error of a call without days say what to
-    # write.
     async def usage(
-        self, start_date: date | str = "", end_date: date | str = ""
+        self, start_date: date | str, end_date: date | str
     ) -> tuple[UsageWindow, ...]:
         """Return the account's usage from one day to another, oldest first (spec 4.4).
 
@@ -683,11 +682,11 @@ class Client:
         params: Mapping[str, str] = {},
         json: object = None,
     ) -> Response:
-        """Return the service's 2xx response to any request as it is, for what no other
-        method decodes.
+        """Return the service's 2xx response in JSON to any request, undecoded, for what
+        no other method decodes.
 
-        It is authorized, paced, retried and observed like every other request. Nothing
-        is cached.
+        It is authorized, paced, retried and observed like every other request, so the
+        service may receive it more than once. Nothing is cached.
 
         Args:
             method: the HTTP method.
@@ -698,6 +697,7 @@ class Client:
 
         Raises:
             ServiceError, TransportError: as of the other methods.
+            MalformedAnswerError: the response is not JSON.
             ArgumentError: `path` does not begin with a slash.
         """
         body = None if json is None else encode(json)
@@ -792,8 +792,6 @@ def _day(name: str, value: date | str) -> date:
     if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
         with suppress(ValueError):
             return date.fromisoformat(value)
-    hint = '; write usage("2026-01-01", "2026-01-31")' if value == "" else ""
     raise SelectionError(
-        f"{name} must be a date, or its text YYYY-MM-DD, not "
-        f"{checks.short_repr(value)}{hint}"
+        f"{name} must be a date, or its text YYYY-MM-DD, not {checks.short_repr(value)}"
     )

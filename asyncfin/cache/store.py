@@ -42,7 +42,8 @@ class Store(Protocol):
         """Hold a lock between processes, for which it waits at most `seconds`; yield
         whether it is held.
 
-        It ends with the process that holds it, or after the same time.
+        It ends with the process that holds it. In Redis, which does not see that, it
+        also ends after the same time.
         """
 
 

@@ -265,8 +265,7 @@ def failure(request: Request, response: Response) -> errors.ServiceError:
     return rejection
 
 
-# Seconds. Allowances reset at midnight UTC (spec 8), so a longer Retry-After cannot be
-# meant.
+# Seconds. Allowances reset at midnight UTC (spec 8), so a longer wait cannot be meant.
 _LONGEST_WAIT = 24 * 3600 + 5 * 60
 
 
@@ -274,14 +273,14 @@ def retry_after(response: Response) -> float | None:
     """Return the seconds to wait that a response states (spec 7, 8), or None without a
     valid time.
 
-    More than 24 hours and 5 minutes are not valid. An HTTP date is measured against the
+    It is at most 24 hours and 5 minutes. An HTTP date is measured against the
     response's own Date, so that a wrong local clock does no harm.
     """
     lines = response.headers.get("retry-after", "").splitlines()
     waits = [_parse_seconds(line.strip(), response) for line in lines]
     # Of several the longest counts.
     longest = max((wait for wait in waits if wait is not None), default=None)
-    return None if longest is None or longest > _LONGEST_WAIT else longest
+    return None if longest is None else min(longest, _LONGEST_WAIT)
 
 
 def _parse_seconds(text: str, response: Response) -> float | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from urllib.request import getproxies, proxy_bypass
 
 from yarl import URL
@@ -80,7 +80,7 @@ def environment_proxy(base_url: str) -> str | None:
     """
     url = URL(base_url)
     proxy = getproxies().get(url.scheme)
-    if proxy is None or url.scheme == "http" or proxy_bypass(url.authority):
+    if proxy is None or url.scheme == "http" or _is_excepted(url):
         return None
     # As curl and requests take it: many environments name a proxy by host and port
     # alone.
@@ -98,6 +98,39 @@ def environment_proxy(base_url: str) -> str | None:
             "value is not shown"
         )
     return proxy
+
+
+def _is_excepted(url: URL) -> bool:
+    """Return whether no_proxy, or the system, excepts a host.
+
+    Beside what urllib knows (names, domains, ports, ``*``): networks, addresses in
+    brackets, and names with a final dot.
+    """
+    if proxy_bypass(url.authority):
+        return True
+    host, port = (url.host or "").rstrip("."), url.port
+    for entry in getproxies().get("no", "").split(","):
+        name, _, entry_port = entry.strip().lower().rpartition(":")
+        if not entry_port.isdecimal() or (":" in name and not name.endswith("]")):
+            name, entry_port = entry.strip().lower(), ""
+        if entry_port and int(entry_port) != port:
+            continue
+        name = name.strip("[]").rstrip(".")
+        if name and (
+            host == name
+            or host.endswith(f".{name.lstrip('.')}")
+            or _is_within(host, name)
+        ):
+            return True
+    return False
+
+
+def _is_within(host: str, network: str) -> bool:
+    """Return whether a host is an address within a network."""
+    try:
+        return ip_address(host) in ip_network(network, strict=False)
+    except ValueError:
+        return False
 
 
 # What a header can carry, without a blank at an end: it would be lost.

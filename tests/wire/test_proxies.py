@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from asyncfin.errors import ConnectionFailedError, SelectionError
+from asyncfin.wire.address import environment_proxy
 from tests.services.raw import answer, scripted
 from tests.wire.transporting import READ, TOKEN, attempted, connected, failure_of
 
@@ -87,3 +88,34 @@ async def test_unreachable_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(error, ConnectionFailedError)
     assert "no connection to the proxy" in str(error)
     assert (error.sent, error.retryable) == (False, True)
+
+
+EXCEPTED = [
+    ("10.1.2.3", "10.0.0.0/8"),
+    ("10.1.2.3:8443", "192.168.0.0/16, 10.0.0.0/8"),
+    ("[fd00::1]", "fd00::/8"),
+    ("[fd00::1]", "[fd00::1]"),
+    ("[fd00::1]:8443", "[fd00::1]:8443"),
+    ("[fd00::1]", "fd00::1"),
+    ("service.example", "service.example."),
+    ("service.example.", "service.example"),
+    ("api.service.example.", ".service.example"),
+    ("api.service.example", "service.example."),
+]
+OTHERS = [
+    ("11.1.2.3", "10.0.0.0/8"),
+    ("service.example", "10.0.0.0/8"),
+    ("[fd00::1]:8443", "[fd00::1]:443"),
+    ("otherservice.example", "service.example."),
+    ("service.example", ""),
+]
+
+
+@pytest.mark.parametrize(("host", "excepted"), EXCEPTED + OTHERS)
+def test_proxy_is_excepted(host: str, excepted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks, addresses in brackets and names with a final dot; no others."""
+    proxy = "http://proxy.example:3128"
+    monkeypatch.setenv("https_proxy", proxy)
+    monkeypatch.setenv("no_proxy", excepted)
+    expected = None if (host, excepted) in EXCEPTED else proxy
+    assert environment_proxy(f"https://{host}") == expected

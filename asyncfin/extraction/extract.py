@@ -334,7 +334,8 @@ class _Extraction:
                     self._lock.withdraw()
 
     def _write_moments(self) -> None:
-        write_moments(self._job.place, self._run.result.records, self._run.moments)
+        result = self._run.result
+        write_moments(self._job.place, result.records, result.moments)
 
     async def _extract(self) -> None:
         # Before a request is spent: what can't be written need not be read. The feed is

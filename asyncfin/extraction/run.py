@@ -85,6 +85,7 @@ class Result:
 
     Attributes:
         records: the files of the query, by entity.
+        moments: when the requests were sent that showed files to be current.
         fatal_error: an error that fails all other entities too.
         rejection: the last 403, or 404 that is not the service's.
         complaint: what an entity has in place of missing names.
@@ -93,6 +94,7 @@ class Result:
 
     reports: list[EntityReport] = field(factory=list)
     records: dict[str, Record] = field(factory=dict)
+    moments: dict[str, datetime] = field(factory=dict)
     fatal_error: AsyncfinError | None = None
     rejection: AsyncfinError | None = None
     complaint: str | None = None
@@ -102,6 +104,7 @@ class Result:
         """Add the outcome of further entities."""
         self.reports += result.reports
         self.records |= result.records
+        self.moments |= result.moments
         self.fatal_error = self.fatal_error or result.fatal_error
         self.rejection = result.rejection or self.rejection
         self.complaint = self.complaint or result.complaint
@@ -112,7 +115,6 @@ class Run:
     """Which entities are read next, and the rules that end a run.
 
     Attributes:
-        moments: when each file was shown to be current.
         uncounted_chunks: how often an executor broke, with the requests of its chunks.
     """
 
@@ -120,7 +122,6 @@ class Run:
     tracker: Tracker
     clock: Callable[[], datetime]
     result: Result = field(factory=Result)
-    moments: dict[str, datetime] = field(factory=dict)
     uncounted_chunks: int = 0
     _has_rows: bool = False
     _with_file: frozenset[str] = frozenset()
@@ -130,7 +131,7 @@ class Run:
 
     def begin(self, records: dict[str, Record], moments: dict[str, datetime]) -> None:
         """Begin with the files that are there."""
-        self.result.records, self.moments = records, moments
+        self.result.records, self.result.moments = records, moments
         self._has_rows = any(record.rows for record in records.values())
         self._with_file = frozenset(records)
         self.tracker.files = len(self._with_file.intersection(self.tracker.ids))
@@ -142,7 +143,7 @@ class Run:
         fresh_for, now = self.options.fresh_for or timedelta(0), self.clock()
         ids = []
         for entity_id in self.tracker.ids:
-            moment = self.moments.get(entity_id)
+            moment = self.result.moments.get(entity_id)
             # A time in the future is that of another clock.
             if moment is None or not timedelta(0) <= now - moment < fresh_for:
                 ids.append(entity_id)
@@ -214,7 +215,6 @@ class Run:
             if failure is None:
                 self._lacking += report.state == "done" and bool(report.missing)
                 self._has_rows |= report.rows > 0
-                self.moments[entity_id] = self.clock()
             elif failure.is_rejection:
                 self._rejected_ids.add(entity_id)
             self.tracker.end(report)
@@ -356,7 +356,8 @@ class Reader:
             report = EntityReport(entity_id, "failed", failure=failure)
             return Result([report], rejection=error if failure.is_rejection else None)
         assert record is not None
-        return Result([report_on(job.place, record, "unchanged")])
+        moments = {entity_id: answer.confirmed_at}
+        return Result([report_on(job.place, record, "unchanged")], moments=moments)
 
     async def _put(self, answer: EntityAnswer, *, was_compared: bool) -> Result:
         """Put an entity's file in place."""
@@ -380,6 +381,9 @@ class Reader:
         report = report_on(job.place, record, "done")
         report = evolve(report, unlisted=len(unlisted_ids))
         result = Result([report], {entity_id: record})
+        # None where nothing had to be requested, as of an entity without the question.
+        if (moment := panels[0].confirmed_at) is not None:
+            result.moments[entity_id] = moment
         if answer.missing and not self._has_complained:
             self._has_complained = True
             catalogue = panels[0].catalogue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -49,10 +50,12 @@ class Unchanged:
     Attributes:
         entity_id: the entity.
         dataset_id: its publication, as the service writes it now.
+        confirmed_at: when the request that showed it was sent, aware UTC.
     """
 
     entity_id: str
     dataset_id: str
+    confirmed_at: datetime
 
 
 async def read_versions(
@@ -77,7 +80,9 @@ async def read_versions(
         if unless is not None:
             current = await read.metadata()
             if current.is_publication(unless):
-                return Unchanged(current.entity_id, current.dataset_id)
+                assert read.confirmed is not None  # by the metadata
+                confirmed_at = read.confirmed.sent_at
+                return Unchanged(current.entity_id, current.dataset_id, confirmed_at)
             read.successor = current
         panels = await read.attempt(partial(_read_panels, read, versions))
         for panel in panels:

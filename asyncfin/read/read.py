@@ -112,7 +112,7 @@ class Read:
         # nothing.
         self._changed = NEVER
         # What its last request has confirmed.
-        self._confirmed: EntityRecord | None = None
+        self.confirmed: EntityRecord | None = None
         # Of the result, for observers.
         self._series = 0
         self._periods: set[Period] = set()
@@ -192,9 +192,9 @@ class Read:
         # Later than any record that was made before, apart from that of the successor.
         self._changed = self.publications.clock() + timedelta(microseconds=1)
         if self.successor is None:
-            self._confirmed = None
-        elif self._confirmed is not None:
-            self._changed = self._confirmed.sent_at
+            self.confirmed = None
+        elif self.confirmed is not None:
+            self._changed = self.confirmed.sent_at
         self.publications.sender.announce(
             Restarted(self.operation, self.entity_id, self.restarts)
         )
@@ -235,13 +235,13 @@ class Read:
 
     def record_confirmation(self, dataset_id: str, sent_at: datetime) -> None:
         """Record that a request sent at a moment has confirmed a publication."""
-        if self._confirmed is None or sent_at >= self._confirmed.sent_at:
-            self._confirmed = EntityRecord(sent_at, dataset_id)
+        if self.confirmed is None or sent_at >= self.confirmed.sent_at:
+            self.confirmed = EntityRecord(sent_at, dataset_id)
 
     async def _store_confirmation(self) -> None:
         """Store what the read has confirmed in the entity's record, for all reads."""
-        if self._confirmed is not None:
-            await self.publications.records.observe(self.entity_id, self._confirmed)
+        if self.confirmed is not None:
+            await self.publications.records.observe(self.entity_id, self.confirmed)
 
     async def _get_record(self) -> EntityRecord | None:
         """Return the entity's record, or None if none counts for this read."""
@@ -261,8 +261,8 @@ class Read:
         """
         names_it = record is not None and record.names(dataset_id)
         is_confirmed = False
-        if self._confirmed is not None and self._confirmed.names(dataset_id):
-            is_later = record is None or self._confirmed.sent_at >= record.sent_at
+        if self.confirmed is not None and self.confirmed.names(dataset_id):
+            is_later = record is None or self.confirmed.sent_at >= record.sent_at
             is_confirmed = names_it or is_later
         # How many seconds before this read the record's request was sent; clocks of
         # machines differ.
@@ -427,8 +427,8 @@ class Read:
             if last is None or not is_stale_usable or not _is_inconclusive(error):
                 raise
             return last
-        assert self._confirmed is not None  # by the metadata
-        sent_at = self._confirmed.sent_at
+        assert self.confirmed is not None  # by the metadata
+        sent_at = self.confirmed.sent_at
         publication = await self.cached_publication(current.dataset_id)
         if publication is None:
             async with self.claim(), self.detecting_change(current.dataset_id):
@@ -538,7 +538,7 @@ class Read:
         self, record: EntityRecord | None, dataset_id: str
     ) -> datetime | None:
         latest = NEVER
-        for observation in (record, self._confirmed):
+        for observation in (record, self.confirmed):
             if observation is not None and observation.names(dataset_id):
                 latest = max(latest, observation.sent_at)
         return None if latest == NEVER else latest

@@ -1,6 +1,7 @@
 """Both value versions in one extraction, and what is unchanged."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,11 @@ async def test_unchanged_publication_takes_one_request(sandbox: Sandbox, client:
     assert answer.panel is not None
     current = answer.panel.dataset.dataset_id
     for written in (current, current.upper()):
-        since = len(sandbox.log)
+        since, began = len(sandbox.log), datetime.now(UTC)
         unchanged = await read_entity(client, IDS[0], Select(), Annual(), unless=written)
-        assert unchanged == Unchanged(IDS[0], current)
+        assert isinstance(unchanged, Unchanged)
+        assert unchanged.dataset_id == current
+        assert began <= unchanged.confirmed_at <= datetime.now(UTC)
         assert operations(sandbox, since) == {"dataset": 1}
     sandbox.publish(COMPANIES[0])
     since = len(sandbox.log)

@@ -1,8 +1,9 @@
 """The two rules that end a run that cannot succeed, and what is reported of names that entities lack."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,20 @@ async def test_fresh_entities_cost_nothing(client: Client, folder: Path) -> None
     assert (await fresh()).requests == 0
     old = await extract(client, IDS, Select(), Annual(), to=folder, fresh_for=timedelta())
     assert old.requests == len(IDS)
+
+
+async def test_files_count_from_their_requests(
+    sandbox: Sandbox, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file counts from its own request, not from the end of its worker's chunk."""
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+    with ThreadPoolExecutor(1) as threads:
+        await extract(Client.from_env, IDS, Select(), Annual(), to=folder, executor=threads)
+    journal = folder.with_name(f"_{folder.name}.journal")
+    for entity_id, (_, moment) in json.loads((journal / "confirmed.json").read_text()).items():
+        written = datetime.fromtimestamp((folder / f"{entity_id}.parquet").stat().st_mtime, UTC)
+        assert datetime.fromisoformat(moment) <= written
 
 
 @pytest.mark.parametrize("has_rows", [False, True])

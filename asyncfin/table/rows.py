@@ -38,10 +38,13 @@ _LEAST = 1_000
 # Digits of the smallest number of a divided row, and how many of them may be decimals.
 _SIGNIFICANT = 3
 _MOST_DECIMALS = 6
-# Sign, symbols and letters of a currency, or percent.
-_CODE = "(?<![A-Za-z])[A-Z]{1,3}(?![A-Za-z])"
+_WORDS = (
+    "thousands?|tsd|k|millions?|mio|mln|mn|mm|m|billions?|mrd|bln|bn|b|trillions?|tn|t"
+)
+# Sign, symbols and letters of a currency, or percent. A word of scale is no currency:
+# a text such as "M\u20ac 1,236" cannot be divided.
+_CODE = rf"(?<![A-Za-z])(?!(?i:{_WORDS})\b)[A-Z]{{1,3}}(?![A-Za-z])"
 _AROUND = rf"(?:[\s()+\u2212%$\u00a2-\u00a5\u20a0-\u20cf-]|{_CODE})*"
-_WORDS = "thousands?|k|millions?|mio|mln|mn|mm|m|billions?|bln|bn|b|trillions?|tn|t"
 # A number with its separators, what stands around it, and a word of scale.
 _TEXT = re.compile(
     rf"(?P<before>{_AROUND})(?P<digits>\d(?:[\d.,'\u2019\s]*\d)?|[.,]\d+)"

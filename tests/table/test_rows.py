@@ -52,6 +52,14 @@ async def test_amounts_are_divided(texts: list[tuple[float, str]], shown: list[s
         [(5_000_000, "see note 4"), (6_000_000, "6,000,000")],
         [(5_000_000, "7,000,000")],  # another number
         [(-5_000_000, "5,000,000")],  # without its sign
+        # A scale before the digits, or after the currency.
+        [(5e12, "M\u20ac 5,000,000")],
+        [(5e12, "US$K 5,000,000,000")],
+        [(-5e12, "(MM$5,000,000)")],
+        [(5e12, "B 5,000")],
+        [(5e12, "MRD EUR 5,000")],
+        [(5e12, "5,000,000 USD M")],
+        [(5e12, "5,000,000 $M")],
     ],
 )
 async def test_other_rows_stay(texts: list[tuple[float, str]]) -> None:

@@ -63,6 +63,8 @@ FORMATS = (
     "(#,##0)",
     "0.00x",
     "million",
+    "scale first",
+    "scale last",
     "General",
 )
 AMOUNT = re.compile(r"(\(?-?\$?)([\d.,]+)( million)?(\)?)")
@@ -91,6 +93,10 @@ def written(number: float, number_format: str) -> str:
                 return f"{exact:,.2f}x"
             case "million":
                 return f"{sign}{size / 10**6:,.1f} million"
+            case "scale first":
+                return f"{sign}M\u20ac {size / 10**6:,.0f}"
+            case "scale last":
+                return f"{sign}{size / 10**3:,.0f} EUR K"
             case "General":
                 return f"{exact:f}"
         return f"{sign}{size:,.0f}"

@@ -7,7 +7,7 @@ format is what differs between amounts, ratios and percentages. Nor do percentag
 are numbers such as 0.12 and such as 12.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from math import ceil, floor, inf, log10
 from os import PathLike
@@ -25,7 +25,7 @@ from asyncfin.table.gaps import DURATIONS
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.rows import Row, rows_of
-from asyncfin.words import VERSION_WORDS, listed
+from asyncfin.words import VERSION_WORDS, entity_names, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,10 +140,9 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     entity_ids = [line.row.entity_id for line in earlier]
     entity_ids += [grid.catalogue.entity_id for grid in grids]
     colours = Row.colours(keys, entity_ids)
-    companies = grids if len(grids) > 1 else ()
-    names = name_rows(empty_rows, group_names=True, entities=companies)
-    missing = list(map(join_texts, names.texts.values()))
-    missing += [grid.catalogue.name for grid in grids if not grid.series]
+    missing = _name_missing(
+        grids, [line.row for line in [*earlier, *lines]], empty_rows
+    )
     for axes, chart in zip(all_axes, charts.values(), strict=True):
         for line in chart[len(earlier) :]:
             number = colours[line.key]
@@ -187,6 +186,32 @@ def _check_lines(
             "ax takes series of a single number format: leave it out, or draw "
             "panel.where(lambda series: series.number_format == ...) into axes for each"
         )
+
+
+def _name_missing(
+    grids: Sequence[Grid], drawn_rows: Iterable[Row], empty_rows: Iterable[Row]
+) -> list[str]:
+    """Return the names of what has no line: companies, and series of the others.
+
+    A series of which another reporting group is drawn is not missing.
+    """
+    rows: dict[object, Row] = {}
+    drawn_rows = dict.fromkeys(drawn_rows)
+    for row in [*drawn_rows, *empty_rows]:
+        series = row.series
+        version = row.grid.value_version
+        key = row.entity_id, version, series.metric_id, series.scopes, series.basis
+        rows.setdefault(key, row)
+    companies = grids if len(grids) > 1 else ()
+    names = name_rows(list(rows.values()), group_names=True, entities=companies)
+    company_names = entity_names(grid.catalogue for grid in companies)
+    for row in drawn_rows:
+        company_names.pop(row.entity_id, None)
+    missing = list(company_names.values())
+    for row, texts in names.texts.items():
+        if row not in drawn_rows and row.entity_id not in company_names:
+            missing.append(join_texts(texts))
+    return missing
 
 
 def _read_lines(row: Row) -> list[_Line]:

@@ -71,6 +71,25 @@ async def test_legend_names_series_without_value() -> None:
     assert texts[-1] == "no value: Label of empty"
 
 
+async def test_a_drawn_line_has_values() -> None:
+    """Other groups of it may be empty; a company without any line is named once."""
+    numbers = {"sales.annual": {FY23: 1, FY24: 2}, "sales.quarterly": {}}
+    panel = await panel_of(numbers, [FY23, FY24, Q1])
+    assert panel.plot().get_legend() is None
+    empty = await panel_of({"sales.annual": {}, "sales.quarterly": {}, "rate.annual": {}}, [FY23, FY24, Q1])
+    panels = [renamed(panel, "First", "O-1"), renamed(panel, "Second", "O-2"), renamed(empty, "Third", "O-3")]
+    texts = [text.get_text() for text in together(panels).plot().get_legend().get_texts()]
+    assert texts == ["First", "Second", "no value: Third"]
+
+
+async def test_empty_series_differs_from_drawn_ones() -> None:
+    """By its metric here: its label is that of the drawn one."""
+    panel = await panel_of({"sales.annual": {FY24: 2}, "empty.annual": {}}, [FY23, FY24])
+    labels = {"sales": "Sales", "empty": "Sales"}
+    texts = [text.get_text() for text in with_texts(panel, "label", labels).plot().get_legend().get_texts()]
+    assert texts == ["Sales", "no value: Sales, empty"]
+
+
 async def test_a_long_legend_fits_its_axes() -> None:
     """Its entries are wrapped: six long names in one line would leave no room for the axes."""
     names = {f"m{number}.annual": {} for number in range(8)}

@@ -1,6 +1,6 @@
 """Panels next to each other: the Comparison of multiple entities."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import field, frozen
 
@@ -123,26 +123,27 @@ class Comparison(Forms):
         yield from self.lacking()
         names = entity_names(panel.catalogue for panel in self)
         absent = []
-        has_other_periods = False
         companies_of: dict[str, list[str]] = {}
         for panel in self:
             entity_id = panel.catalogue.entity_id
+            name = names[entity_id]
+            lines: Iterable[str] = panel.notes
             if not panel.value_count:
                 # The lines above show why.
                 missing = self.missing.get(entity_id, {})
-                has_other_periods |= len(panel) > 0 or "periods" in missing
-            else:
-                name = names[entity_id]
-                for line in panel.notes:
-                    if line.startswith(ABSENT):
-                        absent.append((name, f"no {line.removeprefix(ABSENT)}"))
-                    else:
-                        companies_of.setdefault(line, []).append(name)
+                has_other_periods = len(panel) > 0 or "periods" in missing
+                lines = [LATEST] if has_other_periods else []
+            for line in lines:
+                if line.startswith(ABSENT):
+                    absent.append((name, f"no {line.removeprefix(ABSENT)}"))
+                else:
+                    companies_of.setdefault(line, []).append(name)
         yield from join_alike(absent)
-        if has_other_periods:
-            yield LATEST
         for line, companies in companies_of.items():
-            yield f"{listed(companies, _MOST_COMPANIES)}: {line}"
+            if line == LATEST and len(companies) == len(self):
+                yield line
+            else:
+                yield f"{listed(companies, _MOST_COMPANIES)}: {line}"
         if len(self) > 1:
             yield "the same fiscal period of two entities can be different months"
         yield from describe_rows(rows_of(self._grids), all_rows=False)

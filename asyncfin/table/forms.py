@@ -270,7 +270,7 @@ class Forms(ABC):
             width,
             all_series=all_series,
             all_periods=all_periods,
-            empty=empty or (self._has_entities and not all_series),
+            empty=empty,
         )
 
     def __str__(self) -> str:

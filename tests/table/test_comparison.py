@@ -103,7 +103,38 @@ async def test_empty_company_names_latest() -> None:
     panels = [await company("NVIDIA", {2025: 6}, (2025,)), await company("Apple", {}, (2025,))]
     notes = together(panels).notes
     assert "Apple has no value in these periods" in notes
-    assert "for the last values of each series, query all periods and call latest()" in notes
+    assert "Apple: for the last values of each series, query all periods and call latest()" in notes
+
+
+async def test_note_on_latest_is_one_line() -> None:
+    """It names its companies, unless it is about all."""
+    note = "for the last values of each series, query all periods and call latest()"
+    nvidia = renamed(await part_of_years({2025: 6}), "NVIDIA", "O-" + "n" * 32)
+    empty = await company("Apple", {}, (2025,))
+    full = await company("Boeing", {2025: 6}, (2025,))
+    for panels, line in (
+        ([nvidia, empty, full], f"NVIDIA, Apple: {note}"),
+        ([nvidia, empty], note),
+    ):
+        lines = [line for line in together(panels).notes if "latest()" in line]
+        assert lines == [line]
+
+
+async def test_printed_rows_have_values() -> None:
+    """As on the command line; `empty` shows the others too."""
+    numbers = {"Revenue.annual": {FY[2025]: 5}, "Revenue.quarterly": {}}
+    panel = await panel_of(numbers, [FY[2025]])
+    comparison = together([panel, renamed(panel, "Boeing", "O-" + "b" * 32)])
+    assert comparison.show().tables == comparison.show(all_series=True).tables
+    assert "\u00b7" not in str(comparison)
+    assert "2 series without a value left out" in str(comparison)
+    assert str(comparison.show(empty=True)).count("\u00b7") == 2
+
+
+async def part_of_years(numbers: Mapping[int, Any]) -> Panel:
+    """Return the panel of two metrics, of which a later query leaves one empty."""
+    series = {"Revenue.annual": {FY[year]: number for year, number in numbers.items()}, "Debt.annual": {}}
+    return await panel_of(series, list(series["Revenue.annual"]), asked=Exact([FY[2025]]), listed=YEARS)
 
 
 async def test_absent_period_needs_no_request() -> None:

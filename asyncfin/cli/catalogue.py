@@ -173,7 +173,8 @@ def _print_series(
         rows += part.rows()
     if not any(map(len, parts)) and (full := list(filter(len, catalogues))):
         missing = full[0].missing(select)
-        raise SelectionError(full[0].explain(missing), missing=missing)
+        subject = "no entity" if has_more else ""
+        raise SelectionError(full[0].explain(missing, subject), missing=missing)
     if form.json:
         print_json(documents if has_more else documents[0])
     elif form.csv:

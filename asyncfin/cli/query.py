@@ -159,7 +159,8 @@ async def query(
     check_failed(result.failed, result.ended, len(entities), names)
     if unknown := result.unknown:
         first = next(iter(result)).catalogue
-        raise SelectionError(first.explain(unknown), missing=unknown)
+        problem = first.explain(unknown, "no entity")
+        raise SelectionError(problem, missing=unknown)
 
 
 def _print_result(

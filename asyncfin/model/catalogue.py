@@ -331,15 +331,16 @@ class Catalogue(Dataset, Tabular):
         check_select(select)
         return judge(self, select).missing
 
-    def explain(self, missing: Missing) -> str:
+    def explain(self, missing: Missing, subject: str = "") -> str:
         """Return a sentence about missing names, with close matches. It is empty if no
         name is missing.
 
         Args:
             missing: names by field, as `missing` and `SelectionError.missing` have
                 them.
+            subject: who does not have them, such as "no entity". "": this entity.
         """
-        return explain(self, missing) if missing else ""
+        return explain(self, missing, subject) if missing else ""
 
     def resolve(self, periods: PeriodSelection) -> Resolved:
         """Return the periods to request: rules and open ends resolved against the

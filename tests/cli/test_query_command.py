@@ -209,6 +209,9 @@ def test_comparison_has_what_each_has(command: Command) -> None:
     assert result.code == 0
     assert result.line == "asyncfin: Ratios has no metric 'Debt'"
     assert command(*asked, "--metric", "Revenue").err == ""
+    partly = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--metric", "Foo")
+    assert partly.code == 2
+    assert "--metric: no entity has the metric 'Foo'" in partly.line
     unknown = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenues")
     assert (unknown.code, unknown.out) == (2, "")
     assert "no entity has the metric 'Revenues'" in unknown.line

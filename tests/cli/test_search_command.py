@@ -102,7 +102,7 @@ def test_catalogues_as_csv_and_json(command: Command) -> None:
         (
             [ENTITY, RATIOS_ENTITY, "--metric", "Gold"],
             2,
-            "has no metric",
+            "no entity has the metric",
         ),
         ([ENTITY, UNKNOWN_ID, "--metric", "Debt"], 1, "1 of 2 entities failed"),
         ([ENTITY, RATIOS_ENTITY, "--publication"], 2, "--publication is for one entity"),

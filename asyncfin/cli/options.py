@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_args
 
 from attrs import asdict, frozen
 from cyclopts import Group, Parameter, Token
@@ -41,6 +41,16 @@ def parse_whole(_: Any, tokens: Iterable[Token]) -> int:
     if not re.fullmatch(r"[+-]?\d+", token.value, re.ASCII):
         raise ValueError(f"{token.value!r} is not a whole number, such as 5")
     return int(token.value)
+
+
+def parse_unit(_: Any, tokens: Iterable[Token]) -> Unit:
+    """Return the unit of an option, in any case."""
+    *_, token = tokens
+    for unit in get_args(Unit):
+        if token.value.lower() == unit:
+            return cast(Unit, unit)
+    units = ", ".join(get_args(Unit))
+    raise UsageError(f"--unit must be one of {units}, not {token.value!r}")
 
 
 Whole = Annotated[int | None, Parameter(converter=parse_whole)]
@@ -253,7 +263,7 @@ class QueryForm(Form):
     """
 
     empty: Annotated[bool, Parameter(name="--all")] = False
-    unit: Unit | None = None
+    unit: Annotated[Unit | None, Parameter(converter=parse_unit)] = None
     explain: bool = False
     plot: Path | None = None
 

@@ -174,6 +174,7 @@ def write_csv(panels: Sequence[Panel], unit: Unit | None) -> str:
                 number = number_text = None
                 if value is not None:
                     number, number_text = value.number, row.scale.number(value)
+                    text = value.text
                 elif text == GAP:
                     text = ""
                 cells = [period.label, number, row.unit or "", number_text, text]

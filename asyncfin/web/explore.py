@@ -515,10 +515,10 @@ class _Pages:
         template = "error_page.html"
         if request.headers.get("hx-request") == "true":
             template = "error.html"
-        advice = _ADVICE.get(answer.status, "")
-        response = await self._render(
-            request, template, text=answer.text, advice=advice
-        )
+        text, advice = answer.text, _ADVICE.get(answer.status, "")
+        if answer.status == 404 and "entity_id" not in request.path_params:
+            text, advice = "There is no such page", ""
+        response = await self._render(request, template, text=text, advice=advice)
         response.status_code = answer.status
         response.headers.update(answer.headers)
         return response

@@ -49,6 +49,8 @@ CHOICES = {
 MAX_COMPANIES = 20
 MAX_SERIES = 200
 MAX_SEARCH = 200
+# Of a year, or of how many years, quarters or months.
+MAX_NUMBER = 9_999
 MAX_FIELDS = 1_000
 MAX_FIELD = 4_096
 
@@ -280,14 +282,14 @@ def _list_same(catalogue: Catalogue, parts: Sequence[str]) -> list[CatalogueSeri
 
 
 def _read_whole(name: str, text: str) -> int:
-    # Python refuses to read numbers of thousands of digits, and no year or count has
-    # ten.
+    # Python refuses to read numbers of thousands of digits.
     digits = text.strip()
-    if digits.isascii() and digits.isdigit() and len(text) < 10 and int(digits):
-        return int(digits)
+    if digits.isascii() and digits.isdigit() and len(text) < 10:
+        number = int(digits)
+        if 1 <= number <= MAX_NUMBER:
+            return number
     raise SelectionError(
-        f"{name} must be a whole number from 1, of at most nine digits, not "
-        f"{text[:20]!r}"
+        f"{name} must be a whole number from 1 to {MAX_NUMBER:,}, not {text[:20]!r}"
     )
 
 

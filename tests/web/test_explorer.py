@@ -72,7 +72,11 @@ async def test_tree_and_search_list_series(page: Page) -> None:
     ("fragment", "fields", "said"),
     [
         ("series", {"search": "e " * 101}, "at most 200 characters"),
-        ("cost", {"series": REVENUE, "rule": "annual", "last": "9" * 4000}, "at most nine digits"),
+        (
+            "cost",
+            {"series": REVENUE, "rule": "annual", "last": "9" * 4000},
+            "how many years must be a whole number from 1 to 9,999",
+        ),
         ("cost", {"series": REVENUE, "rule": "annual", "last": "9" * 5000}, "at most 4,096 characters"),
         (
             "cost",
@@ -80,7 +84,13 @@ async def test_tree_and_search_list_series(page: Page) -> None:
             "at most 200 series, counted for each company, not 204",
         ),
         ("cost", {"series": ["x"] * 1001}, "at most 1,000 fields"),
-        ("cost", {"series": REVENUE, "rule": "range", "start": "9" * 4000}, "at most nine digits"),
+        (
+            "cost",
+            {"series": REVENUE, "last": "99999"},
+            "how many years must be a whole number from 1 to 9,999",
+        ),
+        ("cost", {"series": REVENUE, "last": "0"}, "how many years must be a whole number from 1 to 9,999"),
+        ("cost", {"series": REVENUE, "rule": "range", "start": "9" * 4000}, "a whole number from 1 to 9,999"),
     ],
 )
 async def test_too_long_fields_are_rejected(
@@ -90,6 +100,15 @@ async def test_too_long_fields_are_rejected(
     answer = await page.post(fragment, **fields)
     assert answer.status_code == 400
     assert said in answer.text
+
+
+async def test_unknown_page_is_no_company(page: Page) -> None:
+    """The advice is on the path that was typed."""
+    advice = "Check the company&#39;s id"
+    unknown_page, unknown_company = [await page.http.get(path) for path in ("/nothing", "/company/nothing")]
+    assert (unknown_page.status_code, advice in unknown_page.text) == (404, False)
+    assert "There is no such page" in unknown_page.text
+    assert (unknown_company.status_code, advice in unknown_company.text) == (404, True)
 
 
 async def test_cost_is_shown_before_spending(page: Page) -> None:

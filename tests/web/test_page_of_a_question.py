@@ -120,6 +120,7 @@ async def test_download_has_each_series_and_period(cached: Page) -> None:
     rows = [row for row in rows if row["series_id"] == demo_id("Revenue/annual")]
     assert [row["number"] for row in rows] == [str(int(value.number)) for value in values]
     assert [float(row["shown"]) for row in rows] == [value.number / 1e9 for value in values]
+    assert [row["text"] for row in rows] == [value.text for value in values]
     assert {row["unit"] for row in rows} == {"billions"}
 
 

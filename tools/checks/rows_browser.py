@@ -363,7 +363,7 @@ def read_colour(style: str) -> str:
 
 
 def compare_download(text: str, wanted: Mapping[RowKey, Wanted]) -> Differences:
-    """Compare the text, number and unit of each value in the CSV."""
+    """Compare the published text, number and unit of each value in the CSV."""
     wrong = []
     cells = Counter[RowKey]()
     for line in csv.DictReader(io.StringIO(text, newline="")):
@@ -380,7 +380,7 @@ def compare_download(text: str, wanted: Mapping[RowKey, Wanted]) -> Differences:
         if line["unit"] != row_wanted.unit:
             wrong.append(f"{name}: {line['unit']!r}, must be {row_wanted.unit!r}")
         # What begins as a formula has an apostrophe before it.
-        if line["text"].removeprefix("'") != row_wanted.texts[period]:
+        if line["text"].removeprefix("'") != row_wanted.values[period].text:
             wrong.append(f"{name}: {line['text']!r}")
         if float(line["number"]) != number:
             wrong.append(f"{name}: {line['number']!r}, must be {number!r}")

@@ -141,7 +141,10 @@ def last_twelve_months(
     notes = []
     if unproven_lines:
         lines = counted(unproven_lines, "line is", "lines are")
-        notes.append(f"{lines} not added up: {_UNPROVEN}; unproven=True adds anyway")
+        reason = _UNPROVEN
+        if unproven_lines > 1:
+            reason = reason.replace("its parts", "their parts")
+        notes.append(f"{lines} not added up: {reason}; unproven=True adds anyway")
     metadata = table_metadata(panels, left_out=left_out.total(), notes=notes)
     table: pyarrow.Table = pa.Table.from_pylist(rows, _make_schema(metadata))
     return table
@@ -277,7 +280,9 @@ class _Sums:
                 operands, missing = to_date, missing_to_date
         if missing:
             period = _make_period(missing[0])
-            return {"reason": f"{period} has no value: {self._line.why(period)}"}
+            why = self._line.why(period)
+            cause = "" if why == "no value" else f": {why}"
+            return {"reason": f"{period} has no value{cause}"}
         for (last, length), text in self._contradictions.items():
             if begin <= last - length and last <= end:
                 return {"reason": text}

@@ -2,7 +2,6 @@
 or only its plan.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +40,7 @@ from asyncfin.words import (
     Unit,
     counted,
     either,
+    entity_names,
     named_entity,
     number_text,
 )
@@ -64,7 +64,6 @@ _HINTS = {
     "query all periods and call latest()": "write --latest 1",
     "query all periods for the latest of each series": "leave out the other options of "
     "periods to see those",
-    "; unproven=True adds anyway": "",
 }
 # The ways to twelve months, and the sign of each operand.
 _SIGNS = {"year": ("",), "year to date": ("", "+ ", "- ")}
@@ -203,14 +202,21 @@ def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> 
         return
     width = max(_LEAST_WIDTH, screen().width)
     layout = latest.show(form.unit, width, limit=_ALL)
-    panels = [result] if isinstance(result, Panel) else result
-    notes = [*layout.notes, *map(_describe_publication, panels), *result.notes]
+    panels = [result] if isinstance(result, Panel) else list(result)
+    notes = [*layout.notes, *_describe_publications(panels), *result.notes]
     _print_layout(layout, [*notes, counted(result.requests, "request")])
 
 
-def _describe_publication(panel: "Panel") -> str:
-    timestamp = panel.dataset.created_timestamp
-    return f"publication {panel.dataset.dataset_id} of {timestamp:{_TIME}}"
+def _describe_publications(panels: Sequence["Panel"]) -> list[str]:
+    """Return a line for each publication. It names the company where there are more."""
+    names = entity_names(panel.catalogue for panel in panels)
+    lines = []
+    for panel in panels:
+        dataset = panel.dataset
+        name = f"{names[dataset.entity_id]}: " if len(panels) > 1 else ""
+        time = f"{dataset.created_timestamp:{_TIME}}"
+        lines.append(f"{name}publication {dataset.dataset_id} of {time}")
+    return lines
 
 
 def _write_options(note: str) -> str:
@@ -280,8 +286,9 @@ def _print_twelve_months(
     # The last row of a line is its latest end.
     latest = {(row["entity_id"], *row["series_ids"]): row for row in table.to_pylist()}
     _print_latest_months(list(latest.values()), form.unit)
-    notes = list(map(_describe_publication, panels))
-    notes += json.loads(table.schema.metadata[b"asyncfin"])["notes"]
+    # Not the table's note on ends that are not added up: most are not shown, and a row
+    # without a number shows why.
+    notes = _describe_publications(panels)
     notes.append(counted(result.requests, "request"))
     print_line("\n".join(map(_write_options, notes)), "dim")
 

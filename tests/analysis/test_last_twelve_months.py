@@ -289,6 +289,30 @@ async def test_missing_operand_is_named_with_reason() -> None:
     assert (last["how"], last["operands"]) == (None, [])
 
 
+async def test_missing_quarter_has_one_reason() -> None:
+    """That there is no value is not repeated where nothing else is the reason."""
+    years = {Period(year, month, 3): 1.0 for year in (2023, 2024) for month in (3, 6, 12)}
+    numbers = {"Sales.quarterly": years, "Other.quarterly": {Period(2024, 9, 3): 1.0}}
+    rows = last_twelve_months(await panel_with(numbers)).to_pylist()
+    reasons = {row["reason"] for row in rows if row["metric_id"] == "Sales" and row["year"] == 2024}
+    assert f"{Period(2024, 9, 3)} has no value" in reasons
+
+
+@pytest.mark.parametrize(
+    ("count", "note"),
+    [
+        (1, "1 line is not added up: nothing published shows that its"),
+        (2, "2 lines are not added up: nothing published shows that their"),
+    ],
+)
+async def test_note_counts_unproven_lines(count: int, note: str) -> None:
+    """It names the argument that adds them up anyway."""
+    numbers = {period: number for period, number in HALVES.items() if number != 60}
+    panel = await panel_with({f"Sales{number}.annual": numbers for number in range(count)})
+    (line,) = json.loads(last_twelve_months(panel).schema.metadata[b"asyncfin"])["notes"]
+    assert line == f"{note} parts add up; unproven=True adds anyway"
+
+
 async def test_lines_of_another_meaning_are_counted() -> None:
     """Without any that adds up, the error names the words that there are."""
     flow = await panel_with({"Sales.annual": {of("FY2024"): 1}})

@@ -276,7 +276,8 @@ def test_last_twelve_months_are_printed(command: Command) -> None:
     position = lines.index("Sales: Goods sold. Unit: USD.")
     assert "" in lines[position - 2 : position]
     assert lines[0] == "2 companies, original values"
-    assert re.fullmatch("publication .* of 2025-02-01 06:00 UTC", lines[-3])
+    for name, line in zip(("Example [AG]", "Ratios"), lines[-3:-1], strict=True):
+        assert re.fullmatch(rf"{re.escape(name)}: publication .* of 2025-02-01 06:00 UTC", line)
     assert re.fullmatch(r"\d+ requests", lines[-1])
     assert re.search(r" · +\S+ has no value", quarter)
     rows = json.loads(command("query", ENTITY, "--metric", "Revenue", "--ttm", "--json").out)
@@ -300,6 +301,7 @@ def test_latest_values_have_their_own_periods(command: Command) -> None:
     assert result.out.startswith("2 companies, original values\n")
     rows = json.loads(command(*asked, "--json").out)
     assert rows
+    assert re.search("^Ratios: publication ", result.out, re.MULTILINE)
     for row in rows:
         assert re.search(
             rf"{row['entity_name']}.* {row['period_label']} +{re.escape(row['text'])}", result.out

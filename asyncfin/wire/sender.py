@@ -410,6 +410,13 @@ class _Sending(Sending):
         response: Response | None = None
         failure: AsyncfinError | None = None
         error: BaseException | None = None
+        is_written = False
+
+        def write_token() -> str:
+            nonlocal is_written
+            is_written = True
+            return token.bearer()
+
         try:
             wait.end()
             self._on_attempt()
@@ -420,9 +427,9 @@ class _Sending(Sending):
                 url = sender.transport.url(request)
                 announce(RequestStarted(*identity, request.method, url))
             self._count()
-            # The method itself: the transport calls it as it writes the headers.
+            # The function itself: the transport calls it as it writes the headers.
             headers: dict[str, HeaderValue] = dict(request.headers)
-            headers["Authorization"] = token.bearer
+            headers["Authorization"] = write_token
             outcome = await sender.transport.send(request, headers, self)
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed
@@ -437,6 +444,8 @@ class _Sending(Sending):
             error = cause  # what has started must be seen to end
             if not self.is_under_way:  # an observer has raised
                 await self._give_back()
+            elif not is_written and request.counts:  # it was still connecting
+                await finish(sender.bucket.unspend(sent_at=self.sent_at))
             raise
         finally:
             self._end(identity, response, error)

@@ -34,7 +34,8 @@ _WANTED = (
 )
 _path = instance_of(str, os.PathLike)
 _HIDDEN = b"(secret)"
-# A longer body of an error is not the service's. Searching it would hold the loop.
+# A longer body that is not an object is not the service's. Searching it would hold the
+# loop.
 _MAX_ERROR_BYTES = 64 * 1024
 _TOO_LONG = b"(a body of more than 64 KiB)"
 _KEY = os.urandom(32)
@@ -200,10 +201,11 @@ class Tokens:
         A body or header with a token in other escapes than those of JSON or URLs, or in
         mixed ones, is replaced as a whole. Such escapes are not looked for in a page of
         data without the token's longest run of letters and digits: it takes too long.
-        A body of more than 64 KiB that is not data is dropped unsearched.
+        A body of more than 64 KiB that is not a JSON object is dropped unsearched.
         """
         is_data = 200 <= response.status < 300 and not not_json(response.body)
-        if not is_data and len(response.body) > _MAX_ERROR_BYTES:
+        is_object = response.body.lstrip()[:1] == b"{"
+        if not is_object and len(response.body) > _MAX_ERROR_BYTES:
             response = evolve(response, body=_TOO_LONG)
         texts = [response.body, "\n".join(response.headers.values()).encode()]
         for text in texts[:2]:

@@ -23,7 +23,7 @@ from rich.traceback import Traceback
 
 from asyncfin import FileBucket, FileCache, FiscalRange, Select, extract
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError, AuthenticationError, ServiceError
+from asyncfin.errors import AsyncfinError, AuthenticationError, ServiceError, ValidationFailedError
 from asyncfin.events import Event
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.sandbox import Sandbox
@@ -176,6 +176,22 @@ async def test_long_error_bodies_are_dropped(form: str, status: int) -> None:
         assert shown in str(caught.value)
         for text in told_by(caught.value):
             assert echoed[:6].decode() not in text
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("form", FORMS)
+async def test_long_error_objects_are_read(form: str) -> None:
+    """A rejection with a thousand field issues has its code and request id, and no token."""
+    issues = [{"field": f"metric_ids[{number}]", "issue": "unknown"} for number in range(3_000)]
+    error = {"code": "validation_failed", "message": "wrong", "request_id": "r-77", "issues": issues}
+    raw = answer(400, json.dumps({"error": {**error, "echo": FORMS[form]}}).encode())
+    async with sending(lambda _: raw) as (sender, _, _events):
+        with pytest.raises(ValidationFailedError) as caught:
+            await sender.send(READ)
+    assert (caught.value.code, caught.value.request_id) == ("validation_failed", "r-77")
+    for text in told_by(caught.value):
+        assert CANARY not in text
+        assert FORMS[form] not in text
 
 
 @pytest.mark.virtual

@@ -126,6 +126,29 @@ async def test_bucket_rejection_names_earlier_failure() -> None:
     assert "status" not in error.report()
 
 
+async def test_leaving_while_connecting_spends_nothing() -> None:
+    """The service accepts the connection, and never answers the TLS handshake."""
+    connected = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()
+        writer.close()
+
+    bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        transport = Transport(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        sender = Sender(transport, "some-token", bucket=bucket)
+        request = asyncio.ensure_future(sender.send(READ))
+        await connected.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        await transport.aclose()
+    assert (bucket.stats().granted, bucket.stats().spent_today) == (1, 0)
+
+
 class Unreachable(TokenBucket):
     """A bucket that grants, and to which no failure can be reported."""
 

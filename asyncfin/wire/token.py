@@ -205,7 +205,8 @@ class Tokens:
         """
         is_data = 200 <= response.status < 300 and not not_json(response.body)
         is_object = response.body.lstrip()[:1] == b"{"
-        if not is_object and len(response.body) > _MAX_ERROR_BYTES:
+        is_long = len(response.body) > _MAX_ERROR_BYTES
+        if is_long and not is_data and not is_object:
             response = evolve(response, body=_TOO_LONG)
         texts = [response.body, "\n".join(response.headers.values()).encode()]
         for text in texts[:2]:

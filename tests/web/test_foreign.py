@@ -198,8 +198,9 @@ async def test_sub_path_behind_nginx_by_keyboard(
         async with tab.expect_download() as download:
             await tab.keyboard.press("Enter")
         text = (await (await download.value).path()).read_text()
-        rows = csv.DictReader(io.StringIO(text))
-        assert [row["text"] or "·" for row in rows] == [cell for line in grown for cell in line]
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert [row["text"] or "·" for row in rows] == [cell for line in shown for cell in line]
+        assert {row["unit"] for row in rows if row["text"]} == {"thousands"}
         sent, url = len(sandbox.log), tab.url
         await tab.goto(f"{base_url}/")
         await tab_to("#recent a")

@@ -45,7 +45,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copyreg import __newobj__  # type: ignore[attr-defined]
 from datetime import datetime
 from functools import cache
@@ -504,7 +504,7 @@ class ServiceError(AsyncfinError):
     @details.setter
     def details(self, details: Mapping[str, Any]) -> None:
         # This bound is for all entries together.
-        self._details = _copy_bounded(details, iter(range(MAX_ITEMS)))
+        self._details = copy_bounded(details)
 
     def __str__(self) -> str:
         head = f"{self.status} {self.code}" if self.code else str(self.status)
@@ -521,19 +521,26 @@ class ServiceError(AsyncfinError):
         )
 
 
-def _copy_bounded(value: Any, room: Iterator[int]) -> Any:
-    """Copy what a service sent as JSON, with at most as many entries as `room` has."""
+def copy_bounded(
+    value: Any,
+    shorten_text: Callable[[str], str] = shorten,
+    room: Iterator[int] | None = None,
+) -> Any:
+    """Copy what a service sent as JSON, with at most `MAX_ITEMS` entries together."""
+    if room is None:
+        room = iter(range(MAX_ITEMS))
     match value:
         case str():
-            return shorten(value)
+            return shorten_text(value)
         case Mapping():
             fields = zip(islice(value.items(), MAX_ITEMS), room, strict=False)
             return {
-                shorten(name): _copy_bounded(entry, room) for (name, entry), _ in fields
+                shorten_text(name): copy_bounded(entry, shorten_text, room)
+                for (name, entry), _ in fields
             }
         case list() | tuple():
             entries = zip(islice(value, MAX_ITEMS), room, strict=False)
-            return [_copy_bounded(entry, room) for entry, _ in entries]
+            return [copy_bounded(entry, shorten_text, room) for entry, _ in entries]
     return value
 
 

@@ -18,7 +18,7 @@ from attrs import evolve
 from asyncfin.checks import expand_user, instance_of, is_async
 from asyncfin.errors import ArgumentError, AuthenticationError
 from asyncfin.tasks import SingleFlight
-from asyncfin.wire.codec import not_json
+from asyncfin.wire.codec import bound_error, not_json
 from asyncfin.wire.protocol import Response
 from asyncfin.wire.retry import copy_unsent, growing_wait
 
@@ -34,8 +34,7 @@ _WANTED = (
 )
 _path = instance_of(str, os.PathLike)
 _HIDDEN = b"(secret)"
-# A longer body that is not an object is not the service's. Searching it would hold the
-# loop.
+# Searching a longer body of an error would hold the loop.
 _MAX_ERROR_BYTES = 64 * 1024
 _TOO_LONG = b"(a body of more than 64 KiB)"
 _KEY = os.urandom(32)
@@ -201,13 +200,13 @@ class Tokens:
         A body or header with a token in other escapes than those of JSON or URLs, or in
         mixed ones, is replaced as a whole. Such escapes are not looked for in a page of
         data without the token's longest run of letters and digits: it takes too long.
-        A body of more than 64 KiB that is not a JSON object is dropped unsearched.
+        Of a body of more than 64 KiB that is not data only the error object stays,
+        bounded.
         """
         is_data = 200 <= response.status < 300 and not not_json(response.body)
-        is_object = response.body.lstrip()[:1] == b"{"
-        is_long = len(response.body) > _MAX_ERROR_BYTES
-        if is_long and not is_data and not is_object:
-            response = evolve(response, body=_TOO_LONG)
+        if not is_data and len(response.body) > _MAX_ERROR_BYTES:
+            error_body = bound_error(response.body, _MAX_ERROR_BYTES)
+            response = evolve(response, body=error_body or _TOO_LONG)
         texts = [response.body, "\n".join(response.headers.values()).encode()]
         for text in texts[:2]:
             # One after the other: what begins with one literal character is found ten

@@ -23,7 +23,13 @@ from rich.traceback import Traceback
 
 from asyncfin import FileBucket, FileCache, FiscalRange, Select, extract
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError, AuthenticationError, ServiceError, ValidationFailedError
+from asyncfin.errors import (
+    AsyncfinError,
+    AuthenticationError,
+    DatasetChangedError,
+    ServiceError,
+    ValidationFailedError,
+)
 from asyncfin.events import Event
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.sandbox import Sandbox
@@ -192,6 +198,36 @@ async def test_long_error_objects_are_read(form: str) -> None:
     for text in told_by(caught.value):
         assert CANARY not in text
         assert FORMS[form] not in text
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("form", JSON_FORMS)
+async def test_long_error_objects_are_redacted(form: str) -> None:
+    """An error object of more than 64 KiB keeps its facts, without the token. No text is cut within it."""
+    echoed = FORMS[form]
+    cut = "x" * 1_990 + echoed
+    issues = ", ".join(f'{{"field": "scope[{number}]", "issue": "{echoed}"}}' for number in range(1_500))
+    texts = '"code": "validation_failed", "message": "bad fields", "request_id": "r-1"'
+    raw = answer(422, f'{{"error": {{{texts}, "at": "{cut}", "issues": [{issues}]}}}}'.encode())
+    async with sending(lambda _: raw) as (sender, _, _events):
+        with pytest.raises(ValidationFailedError) as caught:
+            await sender.send(READ)
+    error = caught.value
+    assert (error.code, error.message, error.request_id) == ("validation_failed", "bad fields", "r-1")
+    assert error.details["issues"][0] == {"field": "scope[0]", "issue": "(secret)"}
+    for text in (*told_by(error), pickled(error)):
+        assert not leaks(text)
+
+
+@pytest.mark.virtual
+async def test_long_error_object_keeps_its_code() -> None:
+    """Details without end are dropped, not the code: a changed dataset is one also in a long body."""
+    details = "".join(f', "{number}": "{"~" * 1_990}"' for number in range(90))
+    raw = answer(409, f'{{"error": {{"code": "dataset_changed"{details}}}}}'.encode())
+    async with sending(lambda _: raw) as (sender, _, _events):
+        with pytest.raises(DatasetChangedError) as caught:
+            await sender.send(READ)
+    assert caught.value.details == {}
 
 
 @pytest.mark.virtual

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -445,7 +446,8 @@ class _Sending(Sending):
             if not self.is_under_way:  # an observer has raised
                 await self._give_back()
             elif not is_written and request.counts:  # it was still connecting
-                await finish(sender.bucket.unspend(sent_at=self.sent_at))
+                with suppress(BucketUnavailableError):  # the cause goes on
+                    await finish(sender.bucket.unspend(sent_at=self.sent_at))
             raise
         finally:
             self._end(identity, response, error)

@@ -126,8 +126,19 @@ async def test_bucket_rejection_names_earlier_failure() -> None:
     assert "status" not in error.report()
 
 
-async def test_leaving_while_connecting_spends_nothing() -> None:
-    """The service accepts the connection, and never answers the TLS handshake."""
+class Unreachable(TokenBucket):
+    """A bucket that grants, and to which no failure can be reported."""
+
+    async def refused(self, *, sent_at: float, retry_after: float) -> None:
+        raise BucketUnavailableError("the bucket's server is gone")
+
+    async def unspend(self, *, sent_at: float) -> None:
+        raise BucketUnavailableError("the bucket's server is gone")
+
+
+@pytest.mark.parametrize(("kind", "spending"), [(TokenBucket, 0), (Unreachable, 1)])
+async def test_leaving_while_connecting_spends_nothing(kind: type[TokenBucket], spending: int) -> None:
+    """The service never answers the TLS handshake. The bucket's failure hides no cancellation."""
     connected = asyncio.Event()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -135,7 +146,7 @@ async def test_leaving_while_connecting_spends_nothing() -> None:
         await reader.read()
         writer.close()
 
-    bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
+    bucket = kind(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     async with server:
         transport = Transport(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
@@ -146,17 +157,7 @@ async def test_leaving_while_connecting_spends_nothing() -> None:
         with pytest.raises(asyncio.CancelledError):
             await request
         await transport.aclose()
-    assert (bucket.stats().granted, bucket.stats().spent_today) == (1, 0)
-
-
-class Unreachable(TokenBucket):
-    """A bucket that grants, and to which no failure can be reported."""
-
-    async def refused(self, *, sent_at: float, retry_after: float) -> None:
-        raise BucketUnavailableError("the bucket's server is gone")
-
-    async def unspend(self, *, sent_at: float) -> None:
-        raise BucketUnavailableError("the bucket's server is gone")
+    assert (bucket.stats().granted, bucket.stats().spent_today) == (1, spending)
 
 
 async def test_bucket_failure_keeps_service_failure() -> None:

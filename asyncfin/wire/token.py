@@ -11,6 +11,7 @@ from hashlib import blake2b
 from html import unescape
 from math import inf
 from typing import NoReturn, TypeAlias
+from unicodedata import category
 
 import msgspec
 from attrs import evolve
@@ -37,6 +38,7 @@ _HIDDEN = b"(secret)"
 # Searching a longer body of an error would hold the loop.
 _MAX_ERROR_BYTES = 64 * 1024
 _TOO_LONG = b"(a body of more than 64 KiB)"
+_BINARY = b"(a body with NUL bytes)"
 _KEY = os.urandom(32)
 # How many tokens are searched for in responses. One that was renewed more often is no
 # longer in use.
@@ -200,6 +202,7 @@ class Tokens:
         A body or header with a token in other escapes than those of JSON or URLs, or in
         mixed ones, is replaced as a whole. Such escapes are not looked for in a page of
         data without the token's longest run of letters and digits: it takes too long.
+        So is a body that is not data with a token in pieces, or with a NUL byte.
         Of a body of more than 64 KiB that is not data only the error object stays,
         bounded.
         """
@@ -207,6 +210,9 @@ class Tokens:
         if not is_data and len(response.body) > _MAX_ERROR_BYTES:
             error_body = bound_error(response.body, _MAX_ERROR_BYTES)
             response = evolve(response, body=error_body or _TOO_LONG)
+        if not is_data and b"\0" in response.body:
+            # Of UTF-16, say, in which the token has another form.
+            response = evolve(response, body=_BINARY)
         texts = [response.body, "\n".join(response.headers.values()).encode()]
         for text in texts[:2]:
             # One after the other: what begins with one literal character is found ten
@@ -237,6 +243,12 @@ class Tokens:
             plain_text = _decode_all(text.decode(errors="replace"))
             for token in tokens:
                 if len(token) >= _MIN_REDACTED and token in plain_text:
+                    return _HIDDEN
+            if is_data:
+                return text
+            joined_text = _join_pieces(plain_text)
+            for token in map(_join_pieces, tokens):
+                if len(token) >= _MIN_REDACTED and token in joined_text:
                     return _HIDDEN
             return text
 
@@ -288,6 +300,7 @@ _IN_JSON = re.compile(rb"\\\\?u00([2-7][0-9A-Fa-f])")
 # Of URLs and JSON, and how often one may be within another.
 _ESCAPES = re.compile(r"(?:%(?:25)*|\\u00)([2-7][0-9A-Fa-f])")
 _NESTING = 3
+_TAGS = re.compile("<[^<>]*>")
 
 
 def _decode_escape(escape: re.Match[bytes]) -> bytes:
@@ -303,6 +316,20 @@ def _decode_all(text: str) -> str:
     for _ in range(_NESTING):
         text = _ESCAPES.sub(_decode_character, unescape(text))
     return text.replace("\\", "")
+
+
+def _join_pieces(text: str) -> str:
+    """Return a text without tags, whitespace and invisible marks, which can split a
+    token.
+    """
+    text = "".join(_TAGS.sub("", text).split())
+    if text.isascii():
+        return text
+    return "".join(filter(_is_visible, text))
+
+
+def _is_visible(character: str) -> bool:
+    return category(character) != "Cf"
 
 
 def _match_character(character: str) -> str:

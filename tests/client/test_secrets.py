@@ -230,6 +230,29 @@ async def test_long_error_object_keeps_its_code() -> None:
     assert caught.value.details == {}
 
 
+SPLIT = {
+    "UTF-16": f"<p>{CANARY}".encode("utf-16-le"),
+    "UTF-16, the other end first": CANARY.encode("utf-16-be"),
+    "soft hyphen": f"{CANARY[:4]}\u00ad{CANARY[4:]}".encode(),
+    "no space": f"{CANARY[:4]}\u200b{CANARY[4:]}".encode(),
+    "tag": f"<p>{CANARY[:4]}<wbr>{CANARY[4:]}".encode(),
+    "line": f"{CANARY[:4]}\r\n {CANARY[4:]}".encode(),
+}
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("form", SPLIT)
+async def test_error_pages_hide_split_tokens(form: str, status: int) -> None:
+    """A page in another encoding, or with the token in pieces, is not shown."""
+    raw = answer(status, SPLIT[form])
+    async with sending(lambda _: raw) as (sender, _, _events):
+        with pytest.raises(AsyncfinError) as caught:
+            await sender.send(READ)
+    for text in told_by(caught.value):
+        assert CANARY[4:8] not in text.replace("\\x00", "").replace("\0", "")
+
+
 @pytest.mark.virtual
 async def test_token_of_escapes_hides_nothing_else() -> None:
     """A token that is nothing without its escapes is not found in every page."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from asyncfin.cli.errors import UsageError, print_error
+from asyncfin.cli.errors import UsageError, name_options, print_error
 from asyncfin.cli.options import (
     IsRestated,
     Names,
@@ -222,7 +222,7 @@ def _describe_publications(panels: Sequence["Panel"]) -> list[str]:
 def _write_options(note: str) -> str:
     """Return a note with options in place of Python."""
     # The class of an error is Python too.
-    note = re.sub(r": [A-Z]\w+Error: ", ": ", note)
+    note = name_options(re.sub(r": [A-Z]\w+Error: ", ": ", note))
     for end, text in _HINTS.items():
         if note.endswith(end):
             return note.removesuffix(end) + text

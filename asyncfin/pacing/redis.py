@@ -213,8 +213,12 @@ class RedisBucket(SharedBucket):
         if self._retry is None or self._retry.done():
             self._retry = asyncio.create_task(self._return_to_server())
         if change.kind == "take":
+            # Not for longer: by then the server may be back, or the waiter have left.
             try:
-                await fallback.acquire(counts=bool(change.amount))
+                async with asyncio.timeout(_AWAY):
+                    await fallback.acquire(counts=bool(change.amount))
+            except TimeoutError:
+                return False, None
             except AllowanceExhaustedError as error:
                 self._reject(error, only_counting=True)
                 return False, None

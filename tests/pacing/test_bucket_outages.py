@@ -258,6 +258,27 @@ async def test_failed_retry_begins_again(line: RedisLine, tmp_path: Path, is_can
 
 
 @virtual
+async def test_slow_fallback_ends_with_outage(line: RedisLine, tmp_path: Path) -> None:
+    """Waiters get grants of the server once it is back; one that leaves, leaves no task."""
+    fallback = TokenBucket(0.05)
+    async with aclosing(line.bucket(str(tmp_path), rate=100, burst=10, fallback=fallback)) as bucket:
+        line.cut = True
+        began = asyncio.get_running_loop().time()
+        await bucket.acquire()
+        left = asyncio.ensure_future(bucket.acquire())
+        await asyncio.sleep(0.1)
+        left.cancel()
+        await asyncio.sleep(2.1)
+        assert len(asyncio.all_tasks()) == 2  # this one, and the retry
+        waiting = [asyncio.ensure_future(bucket.acquire()) for _ in range(4)]
+        await asyncio.sleep(0.1)
+        line.cut = False
+        await asyncio.gather(*waiting)
+        assert asyncio.get_running_loop().time() - began < 15
+        assert fallback.stats().granted == 1
+
+
+@virtual
 async def test_close_ends_retry(line: RedisLine, tmp_path: Path) -> None:
     """No task is left behind by a bucket that is closed while the server is away."""
     before = asyncio.all_tasks()

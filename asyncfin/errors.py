@@ -45,7 +45,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copyreg import __newobj__  # type: ignore[attr-defined]
 from datetime import datetime
 from functools import cache
@@ -353,7 +353,6 @@ class Origin(Protocol):
     def attempts(self) -> int | None: ...
 
 
-# It is called as a function; a generator takes three times as long.
 def complete_error(
     error: AsyncfinError,
     operation: str,
@@ -369,6 +368,7 @@ def complete_error(
         error.attempts = origin.attempts
 
 
+# It is called as a function; a generator takes three times as long.
 class error_context:  # noqa: N801
     """Complete an error raised within, as `complete_error` does."""
 
@@ -504,7 +504,7 @@ class ServiceError(AsyncfinError):
     @details.setter
     def details(self, details: Mapping[str, Any]) -> None:
         # This bound is for all entries together.
-        self._details = copy_bounded(details)
+        self._details = _copy_bounded(details, iter(range(MAX_ITEMS)))
 
     def __str__(self) -> str:
         head = f"{self.status} {self.code}" if self.code else str(self.status)
@@ -521,26 +521,19 @@ class ServiceError(AsyncfinError):
         )
 
 
-def copy_bounded(
-    value: Any,
-    shorten_text: Callable[[str], str] = shorten,
-    room: Iterator[int] | None = None,
-) -> Any:
-    """Copy what a service sent as JSON, with at most `MAX_ITEMS` entries together."""
-    if room is None:
-        room = iter(range(MAX_ITEMS))
+def _copy_bounded(value: Any, room: Iterator[int]) -> Any:
+    """Copy what a service sent as JSON, with at most as many entries as `room` has."""
     match value:
         case str():
-            return shorten_text(value)
+            return shorten(value)
         case Mapping():
             fields = zip(islice(value.items(), MAX_ITEMS), room, strict=False)
             return {
-                shorten_text(name): copy_bounded(entry, shorten_text, room)
-                for (name, entry), _ in fields
+                shorten(name): _copy_bounded(entry, room) for (name, entry), _ in fields
             }
         case list() | tuple():
             entries = zip(islice(value, MAX_ITEMS), room, strict=False)
-            return [copy_bounded(entry, shorten_text, room) for entry, _ in entries]
+            return [_copy_bounded(entry, room) for entry, _ in entries]
     return value
 
 

@@ -141,10 +141,10 @@ def last_twelve_months(
     notes = []
     if unproven_lines:
         lines = counted(unproven_lines, "line is", "lines are")
-        reason = _UNPROVEN
-        if unproven_lines > 1:
-            reason = reason.replace("its parts", "their parts")
-        notes.append(f"{lines} not added up: {reason}; unproven=True adds anyway")
+        notes.append(
+            f"{lines} not added up, as nothing published shows that the parts add up; "
+            "unproven=True adds anyway"
+        )
     metadata = table_metadata(panels, left_out=left_out.total(), notes=notes)
     table: pyarrow.Table = pa.Table.from_pylist(rows, _make_schema(metadata))
     return table

@@ -348,6 +348,4 @@ def _describe(error: CycloptsError) -> str:
         return f"there is no {word}: did you mean {_ELSEWHERE[word]}?"
     complaint = str(error).partition(" Available")[0]
     complaint = _MISSING_ARGUMENT.sub(r"\1 is missing, or has no value", complaint)
-    if complaint.startswith("--into is missing"):
-        complaint = "--into is missing, or has no value: give --into FOLDER"
     return complaint.replace('" into date', '" into a date YYYY-MM-DD')

@@ -4,7 +4,6 @@ Texts, aliases and sources may be missing or null, and are empty then; nothing e
 a field needs may.
 """
 
-import json
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from asyncfin.errors import MAX_TEXT, MalformedAnswerError, copy_bounded
+from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.query import Query
@@ -251,35 +250,6 @@ def decode_error(body: bytes) -> ErrorObject | None:
     if code is message is request_id is None:
         return None
     return ErrorObject(code, message, request_id, error)
-
-
-def bound_error(body: bytes, limit: int) -> bytes | None:
-    """Return a body of at most `limit` bytes with the error object of a larger one.
-
-    Long texts are replaced, not cut: a part of a token would not be found in them.
-    Without room for the details only the spec's texts stay. None if the body has no
-    error object.
-    """
-    error = decode_error(body)
-    if error is None:
-        return None
-    texts = {
-        name: _replace_long(text)
-        for name, text in error._asdict().items()
-        if isinstance(text, str)
-    }
-    details = copy_bounded(error.details, _replace_long)
-    # Unlike msgspec, json writes whole numbers of any size.
-    bounded_body = json.dumps({"error": {**details, **texts}}).encode()
-    if len(bounded_body) > limit:
-        bounded_body = json.dumps({"error": texts}).encode()
-    return bounded_body
-
-
-def _replace_long(text: str) -> str:
-    if len(text) <= MAX_TEXT:
-        return text
-    return f"(a text of {len(text):,} characters)"
 
 
 encode = msgspec.json.encode

@@ -19,7 +19,7 @@ from attrs import evolve
 from asyncfin.checks import expand_user, instance_of, is_async
 from asyncfin.errors import ArgumentError, AuthenticationError
 from asyncfin.tasks import SingleFlight
-from asyncfin.wire.codec import bound_error, not_json
+from asyncfin.wire.codec import not_json
 from asyncfin.wire.protocol import Response
 from asyncfin.wire.retry import copy_unsent, growing_wait
 
@@ -35,10 +35,9 @@ _WANTED = (
 )
 _path = instance_of(str, os.PathLike)
 _HIDDEN = b"(secret)"
-# Searching a longer body of an error would hold the loop.
+# A longer body that is no JSON object is not the service's, and is not searched.
 _MAX_ERROR_BYTES = 64 * 1024
 _TOO_LONG = b"(a body of more than 64 KiB)"
-_BINARY = b"(a body with NUL bytes)"
 _KEY = os.urandom(32)
 # How many tokens are searched for in responses. One that was renewed more often is no
 # longer in use.
@@ -203,16 +202,17 @@ class Tokens:
         mixed ones, is replaced as a whole. Such escapes are not looked for in a page of
         data without the token's longest run of letters and digits: it takes too long.
         So is a body that is not data with a token in pieces, or with a NUL byte.
-        Of a body of more than 64 KiB that is not data only the error object stays,
-        bounded.
+        A body of more than 64 KiB that is neither data nor a JSON object is dropped
+        unsearched.
         """
         is_data = 200 <= response.status < 300 and not not_json(response.body)
-        if not is_data and len(response.body) > _MAX_ERROR_BYTES:
-            error_body = bound_error(response.body, _MAX_ERROR_BYTES)
-            response = evolve(response, body=error_body or _TOO_LONG)
+        is_object = response.body.lstrip().startswith(b"{")
+        is_long = len(response.body) > _MAX_ERROR_BYTES
+        if is_long and not is_data and not is_object:
+            response = evolve(response, body=_TOO_LONG)
         if not is_data and b"\0" in response.body:
             # Of UTF-16, say, in which the token has another form.
-            response = evolve(response, body=_BINARY)
+            response = evolve(response, body=_HIDDEN)
         texts = [response.body, "\n".join(response.headers.values()).encode()]
         for text in texts[:2]:
             # One after the other: what begins with one literal character is found ten
@@ -240,16 +240,13 @@ class Tokens:
         def hide(text: bytes) -> bytes:
             if pattern:
                 text = re.sub(pattern, _HIDDEN, text)
-            plain_text = _decode_all(text.decode(errors="replace"))
+            forms = [_decode_all(text.decode(errors="replace"))]
+            if not is_data:
+                forms.append(_join_pieces(forms[0]))
             for token in tokens:
-                if len(token) >= _MIN_REDACTED and token in plain_text:
-                    return _HIDDEN
-            if is_data:
-                return text
-            joined_text = _join_pieces(plain_text)
-            for token in map(_join_pieces, tokens):
-                if len(token) >= _MIN_REDACTED and token in joined_text:
-                    return _HIDDEN
+                for form in forms:
+                    if len(token) >= _MIN_REDACTED and token in form:
+                        return _HIDDEN
             return text
 
         headers = {

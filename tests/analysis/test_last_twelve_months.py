@@ -301,8 +301,8 @@ async def test_missing_quarter_has_one_reason() -> None:
 @pytest.mark.parametrize(
     ("count", "note"),
     [
-        (1, "1 line is not added up: nothing published shows that its"),
-        (2, "2 lines are not added up: nothing published shows that their"),
+        (1, "1 line is not added up, as nothing published shows that the"),
+        (2, "2 lines are not added up, as nothing published shows that the"),
     ],
 )
 async def test_note_counts_unproven_lines(count: int, note: str) -> None:

@@ -64,7 +64,7 @@ MISTAKES = [
     ("limits", "there is no limits: did you mean asyncfin usage --limits?"),
     ("query E --plot sales.xls", "--plot sales.xls must end in .png, .pdf or .svg"),
     ("query E --plot no/sales.png", "no is not a folder"),
-    ("extract E", "--into is missing, or has no value: give --into FOLDER"),
+    ("extract E", "--into is missing, or has no value"),
     ("query E --yearly", "there is no --yearly: did you mean --annual?"),
     ("extract E --into / --annual", "--into: / is a mount point"),
     ("extract E --into night --fresh-for 20", "--fresh-for must be a number with s, m, h or d"),

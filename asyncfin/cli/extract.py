@@ -40,7 +40,7 @@ from asyncfin.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.status import Status
+    from rich.spinner import Spinner
 
     from asyncfin import ExtractCost, ExtractProgress, ExtractReport
     from asyncfin.extraction.last import Stop
@@ -316,18 +316,27 @@ def _show_progress(names: Names, *, quiet: bool) -> "Iterator[OnProgress | None]
     if quiet:
         yield None
     elif console.is_terminal:
-        with console.status("Extracting") as status:
-            yield partial(_update_status, status, names)
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        spinner = Spinner("dots", "Extracting", style="status.spinner")
+        # Unlike `console.status` it is drawn here first, and not in a thread, between
+        # whose steps a failure could be printed behind it.
+        with Live(spinner, console=console, refresh_per_second=12, transient=True):
+            yield partial(_update_spinner, spinner, console, names)
     else:
         # rich would wrap at 80 columns in a log file.
         console.width = 100_000
         yield _Lines(console, names)
 
 
-def _update_status(status: "Status", names: Names, progress: "ExtractProgress") -> None:
+def _update_spinner(
+    spinner: "Spinner", console: "Console", names: Names, progress: "ExtractProgress"
+) -> None:
     if failure := _describe_failure(progress, names):
-        status.console.print(failure)
-    status.update(_describe_cost(progress).replace(", waiting:", "\nwaiting:"))
+        console.print(failure)
+    text = _describe_cost(progress).replace(", waiting:", "\nwaiting:")
+    spinner.update(text=text)
 
 
 class _Lines:

@@ -56,15 +56,6 @@ _LONGEST = 160
 _ALL = 10**9
 _TIME = "%Y-%m-%d %H:%M UTC"
 _PICTURES = (".png", ".pdf", ".svg")
-_MORE_PERIODS = "name periods, such as --annual, or take --csv or --json"
-# What the ends of notes are on the command line.
-_HINTS = {
-    "periods is shown": f"periods is shown: {_MORE_PERIODS}",
-    "periods are shown": f"periods are shown: {_MORE_PERIODS}",
-    "query all periods and call latest()": "write --latest 1",
-    "query all periods for the latest of each series": "leave out the other options of "
-    "periods to see those",
-}
 # The ways to twelve months, and the sign of each operand.
 _SIGNS = {"year": ("",), "year to date": ("", "+ ", "- ")}
 _SUM = ("", "+ ", "+ ", "+ ")
@@ -185,11 +176,7 @@ def _print_result(
             all_periods=not latest,
             empty=form.empty,
         )
-        notes = [
-            f"{note} (--all shows them)" if note.endswith("left out") else note
-            for note in layout.notes
-        ]
-        _print_layout(layout, [*notes, counted(result.requests, "request")])
+        _print_layout(layout, [*layout.notes, counted(result.requests, "request")])
 
 
 def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> None:
@@ -222,11 +209,7 @@ def _describe_publications(panels: Sequence["Panel"]) -> list[str]:
 def _write_options(note: str) -> str:
     """Return a note with options in place of Python."""
     # The class of an error is Python too.
-    note = name_options(re.sub(r": [A-Z]\w+Error: ", ": ", note))
-    for end, text in _HINTS.items():
-        if note.endswith(end):
-            return note.removesuffix(end) + text
-    return note
+    return name_options(re.sub(r": [A-Z]\w+Error: ", ": ", note))
 
 
 def _print_layout(layout: "Shown", notes: Iterable[str]) -> None:

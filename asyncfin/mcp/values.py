@@ -39,8 +39,6 @@ PERIOD_WORDS = (
     "half-years, last 12 months, all periods"
 )
 MISSING = "this company does not have the series"
-# The call of Python at the end of a note, and what an assistant does instead.
-_HINT = "query all periods and call latest()", 'pass periods "all periods"'
 _AT = " @ "
 _YEAR = re.compile(r"\A\d{4}\Z", re.ASCII)
 _LONGEST = 160
@@ -298,7 +296,7 @@ def make_notes(part: Part) -> Iterator[str]:
         yield f"{part.name} does not have the periods {_join_labels(absent)}"
     cut_panel = panel.during(set(periods).intersection(panel.periods))
     for note in cut_panel.notes:
-        yield f"{part.name}: {note.replace(*_HINT)}"
+        yield f"{part.name}: {note}"
     for item, series, group, values in part.lines():
         name = f"{part.name}: {name_item(item)}"
         if group:

@@ -22,9 +22,9 @@ _MOST = 12
 _MOST_LABELS = 3
 MOST_PERIODS_NAMED = 6
 # The beginning of the line on requested periods.
-ABSENT = "the catalogue does not have "
+ABSENT = "no data for "
 # The line on series that a query of the last periods leaves empty.
-LATEST = "for the last values of each series, query all periods and call latest()"
+LATEST = "for the last values of each series, query all periods and take the latest"
 
 
 def heading(grids: Sequence[Grid]) -> str:

@@ -105,7 +105,7 @@ def explain_empty(grid: Grid) -> str:
     return (
         f"no values, because no series has one in {when}; the cadence of their "
         f"reporting groups is {listed(list(cadences))}, and the catalogue has "
-        f"{span(grid.catalogue.periods)}: request other series or periods"
+        f"{span(grid.catalogue.periods)}: choose other series or periods"
     )
 
 

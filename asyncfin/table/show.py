@@ -299,7 +299,7 @@ class Latest:
         if self._may_omit_values():
             lines.append(
                 "the last values may be in periods that were not requested: query all "
-                "periods for the latest of each series"
+                "periods"
             )
         return tuple(lines)
 

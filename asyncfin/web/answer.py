@@ -25,12 +25,6 @@ from asyncfin.web.views import (
 from asyncfin.words import counted, entity_names, listed
 
 _LONGEST_NAME = 60
-# The words of the page for what notes of panels contain.
-_WORDS = {
-    "query all periods and call latest()": 'choose the rule "all periods"',
-    "the catalogue does not have": "no data for",
-    ": request other series or periods": ": choose other series or periods",
-}
 
 
 @frozen
@@ -187,7 +181,7 @@ def _note_panels(panels: Sequence[Panel], periods: Sequence[Period]) -> Iterator
     names = entity_names(panel.catalogue for panel in panels)
     names_by_note: dict[str, dict[str, None]] = {}
     for panel in panels:
-        notes = [_write_words(note) for note in panel.notes]
+        notes = list(panel.notes)
         labels = [period.label for period in periods if not panel.covers(period)]
         if periods and set(periods).isdisjoint(panel.catalogue.periods):
             notes = ["no data for these periods"]
@@ -199,13 +193,6 @@ def _note_panels(panels: Sequence[Panel], periods: Sequence[Period]) -> Iterator
             names_of[names[panel.dataset.entity_id]] = None
     for note, names_of in names_by_note.items():
         yield f"{listed(list(names_of), 5)}: {note}."
-
-
-def _write_words(note: str) -> str:
-    """Return a note of a panel with the words of the page."""
-    for python, words in _WORDS.items():
-        note = note.replace(python, words)
-    return note
 
 
 def make_plain(text: str) -> str:

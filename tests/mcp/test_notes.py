@@ -35,7 +35,7 @@ async def test_missing_and_restated_values_are_noted(sandbox: Sandbox) -> None:
     assert "values for other durations only: 12 months" in text_of(never)
     assert "has values in: FY2012 to FY2025" in text_of(never)
     assert "latest()" not in text_of(never)
-    assert 'pass periods "all periods"' in text_of(never)
+    assert "query all periods" in text_of(never)
 
 
 async def test_company_without_a_series(sandbox: Sandbox) -> None:

@@ -95,4 +95,4 @@ async def test_unlisted_period_makes_no_gap() -> None:
     years = of("FY2020", "FY2021", "FY2022")
     panel = await at(years, years, Exact([*years, Period(2034, 12, 12)]))
     assert panel.gaps == ()
-    assert panel.notes == ("the catalogue does not have FY2034",)
+    assert panel.notes == ("no data for FY2034",)

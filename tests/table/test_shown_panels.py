@@ -98,7 +98,7 @@ def test_an_empty_panel_says_why(panel: Panel) -> None:
     quarterly = panel.where(lambda series: series.reporting_group_id == "quarterly").during("FY2023")
     assert quarterly.notes[-1] == (
         "no values, because no series has one in 1 period, FY2023; the cadence of their reporting groups is"
-        " quarterly, and the catalogue has 5 periods, FY2023 to FY2024: request other series or periods"
+        " quarterly, and the catalogue has 5 periods, FY2023 to FY2024: choose other series or periods"
     )
     assert "\nno values, because no series has one in 1 period, FY2023; " in str(quarterly)
     assert max(map(len, str(quarterly).splitlines())) <= 100

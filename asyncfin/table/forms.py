@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from inspect import isfunction
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncfin import checks
@@ -52,7 +53,8 @@ class Forms(ABC):
         """The rows of the wide layouts, oldest first: `periods`, and the gaps without
         runs of more than 40.
         """
-        return tuple(sorted(set().union(*(grid.rows_of_wide for grid in self._grids))))
+        rows_of_wide = map(attrgetter("rows_of_wide"), self._grids)
+        return tuple(sorted(set().union(*rows_of_wide)))
 
     def to_arrow(
         self,
@@ -165,9 +167,10 @@ class Forms(ABC):
             MalformedAnswerError: a value breaks the spec.
         """
         periods = self.periods_with_gaps
-        skipped_columns = 0 if self._has_entities else len(ENTITY_COLUMNS)
-        labels = [period.label for period in periods]
-        lines: list[list[Any]] = [[*Row.columns[skipped_columns:], *labels]]
+        skipped_columns = len(ENTITY_COLUMNS)
+        if self._has_entities:
+            skipped_columns = 0
+        lines: list[list[Any]] = [[*Row.columns[skipped_columns:], *map(str, periods)]]
         for row in rows_of(self._grids):
             if not row.values and not empty:
                 continue

@@ -56,19 +56,8 @@ _SCALING_COMMAS = re.compile(r"[0#?](,+)(?![0#?,.])")
 # Exact for every number of a service: none has ten thousand digits.
 _EXACT = Context(prec=10_000, rounding=ROUND_HALF_UP)
 
-# The columns that describe a series in CSV, in their order.
+# The first columns of CSV.
 ENTITY_COLUMNS = ("entity_id", "entity_name")
-_FIRST = (
-    "series_id",
-    "metric_id",
-    "label",
-    "scopes",
-    "reporting_group_id",
-    "basis",
-    "description",
-    "number_format",
-)
-SERIES_COLUMNS = (*(COLUMN_OF[name] for name in _FIRST), "asked_version", "published")
 
 
 @frozen
@@ -95,20 +84,22 @@ class Scale:
             rows: the values of each row.
             unit: as for `Panel.rows`.
         """
-        magnitudes = [_find_magnitudes(values) for values in rows] if unit else []
         if unit == "auto":
-            unit = _choose_unit(magnitudes)
+            unit = _choose_unit(rows)
         if unit is None:
             return [cls()] * len(rows)
+        magnitudes = list(map(_find_magnitudes, rows))
         smallest = min(chain.from_iterable(magnitudes), default=Decimal(1))
         decimals = _SIGNIFICANT - 1 + POWERS[unit] - smallest.adjusted()
         divided_scale = cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
         scales = []
         for values, row_magnitudes in zip(rows, magnitudes, strict=True):
+            scale = cls()
             if row_magnitudes:
-                scales.append(divided_scale)
-            else:
-                scales.append(cls(suffix=NOT_DIVIDED if values else ""))
+                scale = divided_scale
+            elif values:
+                scale = cls(suffix=NOT_DIVIDED)
+            scales.append(scale)
         return scales
 
     def text(self, value: Value) -> str:
@@ -125,7 +116,10 @@ class Scale:
 
     def number(self, value: Value) -> float:
         """Return the number as an axis has it."""
-        return value.number / 10 ** POWERS[self.unit] if self.unit else value.number
+        if self.unit is None:
+            return value.number
+        divisor: int = 10 ** POWERS[self.unit]
+        return value.number / divisor
 
     def _divide(self, value: Value, decimals: int | None) -> str:
         """Write a divided value, or "" for one that stays as published."""
@@ -140,18 +134,23 @@ class Scale:
         else:
             step = Decimal((0, (1,), -decimals))
             number = _EXACT.quantize(number, step)
-            digits = f"{number:,f}" if number else f"<{step:f}"
+            digits = f"{number:,f}"
+            if not number:
+                digits = f"<{step:f}"
         if match is not None:
             return match["before"] + digits + match["after"]
         return "-" * (value.number < 0) + digits
 
 
-def _choose_unit(rows: Iterable[Collection[Decimal]]) -> Unit | None:
+def _choose_unit(rows: Iterable[Collection[Value]]) -> Unit | None:
     """Return the largest unit that the median of the rows' largest numbers reaches."""
-    largest = sorted(max(magnitudes) for magnitudes in rows if magnitudes)
-    middle = largest[(len(largest) - 1) // 2] if largest else 0
-    units = [unit for unit, power in POWERS.items() if 10**power <= middle]
-    return units[-1] if units else None
+    magnitudes = map(_find_magnitudes, rows)
+    largest = sorted(map(max, filter(None, magnitudes)))
+    unit: Unit | None = None
+    for name, power in POWERS.items():
+        if largest and largest[(len(largest) - 1) // 2] >= 10**power:
+            unit = name
+    return unit
 
 
 def _find_magnitudes(values: Collection[Value]) -> list[Decimal]:
@@ -169,7 +168,9 @@ def _find_magnitudes(values: Collection[Value]) -> list[Decimal]:
             return []
         if value.number:
             magnitudes.append(_read_magnitude(value))
-    return magnitudes if max(magnitudes, default=0) >= _LEAST else []
+    if max(magnitudes, default=0) >= _LEAST:
+        return magnitudes
+    return []
 
 
 def _is_amount(text: str, value: Value) -> bool:
@@ -177,7 +178,7 @@ def _is_amount(text: str, value: Value) -> bool:
     match = _TEXT.fullmatch(text)
     if match is None or "%" in text + value.number_format:
         return False
-    is_negative = any(sign in text for sign in "-\u2212(")
+    is_negative = not set(text).isdisjoint("-\u2212(")
     if value.number and is_negative != (value.number < 0):
         return False
     return any(_is_stated(match["digits"], value, -scale) for scale in _SCALES)
@@ -188,7 +189,9 @@ def scaling(number_format: str) -> int:
     comma.
     """
     match = _SCALING_COMMAS.search(number_format)
-    return 1_000 ** len(match[1]) if match else 1
+    if match is None:
+        return 1
+    return int(1_000 ** len(match[1]))
 
 
 # Not slotted, for the cached properties.
@@ -207,7 +210,19 @@ class Row:
     requested_unit: Unit | None = None
     last: int = 0
     # The columns that describe a series in CSV, in their order.
-    columns: ClassVar[tuple[str, ...]] = (*ENTITY_COLUMNS, *SERIES_COLUMNS)
+    columns: ClassVar[tuple[str, ...]] = (
+        *ENTITY_COLUMNS,
+        "series_id",
+        "metric_id",
+        "series_label",
+        "scope_path",
+        "reporting_group_id",
+        "basis",
+        "description",
+        "series_number_format",
+        "asked_version",
+        "published",
+    )
 
     @property
     def label(self) -> str:
@@ -233,10 +248,9 @@ class Row:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        values = zip(
-            self.grid.periods, self.grid.values(self.series.series_id), strict=True
-        )
-        entries = [(period, value) for period, value in values if value is not None]
+        values = self.grid.values(self.series.series_id)
+        pairs = zip(self.grid.periods, values, strict=True)
+        entries = [(period, value) for period, value in pairs if value is not None]
         return dict(entries[-self.last :])
 
     @cached_property
@@ -263,9 +277,10 @@ class Row:
         match = _TEXT.fullmatch(largest.text.strip())
         if match is None or "%" not in match["after"]:
             return 0
-        powers = [
-            power for power in (0, 2) if _is_stated(match["digits"], largest, power)
-        ]
+        powers = []
+        for power in (0, 2):
+            if _is_stated(match["digits"], largest, power):
+                powers.append(power)
         # A text so round that it is either shows neither; of zero both are right.
         if not powers or (len(powers) > 1 and largest.number):
             return 0
@@ -282,27 +297,32 @@ class Row:
     @property
     def texts(self) -> dict[Period, str]:
         """The texts that tables show, by period."""
-        return {period: self.scale.text(value) for period, value in self.values.items()}
+        texts = map(self.scale.text, self.values.values())
+        return dict(zip(self.values, texts, strict=True))
 
     @property
     def numbers(self) -> dict[Period, float]:
         """The numbers in the unit, by period, with all their digits."""
-        return {
-            period: self.scale.number(value) for period, value in self.values.items()
-        }
+        numbers = map(self.scale.number, self.values.values())
+        return dict(zip(self.values, numbers, strict=True))
 
     @property
     def fields(self) -> dict[str, str | None]:
         """The entity, and the fields of the series, by the names of `columns`."""
-        catalogue = self.grid.catalogue
-        fields = {COLUMN_OF[name]: cell_of(self.series, name) for name in SERIES_FIELDS}
-        fields |= {
-            "entity_id": catalogue.entity_id,
-            "entity_name": catalogue.name,
+        fields = {
+            **self.cells,
             "asked_version": self.grid.value_version,
-            "published": utc_text(catalogue.created_timestamp),
+            "published": utc_text(self.grid.catalogue.created_timestamp),
         }
         return {column: fields[column] for column in self.columns}
+
+    @property
+    def cells(self) -> dict[str, str | None]:
+        """The entity, and all fields of the series, by column."""
+        cells = {COLUMN_OF[name]: cell_of(self.series, name) for name in SERIES_FIELDS}
+        cells["entity_id"] = self.entity_id
+        cells["entity_name"] = self.grid.catalogue.name
+        return cells
 
     @staticmethod
     def colours(
@@ -332,9 +352,10 @@ class Row:
                 identities = longer
         order = list(entity_ids)
         numbers: dict[object, int] = {}
+        colours = {}
         for line in sorted(lines, key=lambda line: order.index(line[0].entity_id)):
-            numbers.setdefault(identities[line], len(numbers))
-        return {line: numbers[identity] for line, identity in identities.items()}
+            colours[line] = numbers.setdefault(identities[line], len(numbers))
+        return colours
 
 
 # A line of a chart: a series, and the months of its periods; 0 without a value.
@@ -359,7 +380,7 @@ def _list_distinctions(line: Line) -> tuple[object, ...]:
 def _count(
     identities: Mapping[Line, tuple[object, ...]], chart: Collection[Line]
 ) -> int:
-    return len({identities[line] for line in chart})
+    return len(set(map(identities.__getitem__, chart)))
 
 
 def rows_of(
@@ -371,11 +392,12 @@ def rows_of(
         ArgumentError: `unit` is not one that tables have.
     """
     check_unit("unit", unit)
-    rows = [Row(grid, series, unit, last) for grid in grids for series in grid.series]
+    rows: list[Row] = []
+    for grid in grids:
+        for series in grid.series:
+            rows.append(Row(grid, series, unit, last))
     if unit == "auto":
-        shared_unit = _choose_unit(
-            _find_magnitudes(row.values.values()) for row in rows
-        )
+        shared_unit = _choose_unit([row.values.values() for row in rows])
         for row in rows:
             row.requested_unit = shared_unit
     return rows
@@ -388,7 +410,9 @@ def _is_stated(digits: str, value: Value, power: int) -> bool:
     """
     *_, decimals = re.split("[.,]", re.sub(r"['\u2019\s]", "", digits))
     number = Decimal(re.sub(r"\D", "", digits))
-    counts = {len(decimals)} if "." in digits or "," in digits else {0}
+    counts = {0}
+    if "." in digits or "," in digits:
+        counts = {len(decimals)}
     if len(decimals) == 3:
         counts.add(0)
     magnitude = _EXACT.scaleb(_read_magnitude(value), power)

@@ -7,13 +7,15 @@ duration. A series with values of two durations is in two tables.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from asyncfin import checks, suggest
-from asyncfin.errors import SelectionError, printable, shorten
+from asyncfin import checks
+from asyncfin.errors import printable, shorten
 from asyncfin.html import Table, document
 from asyncfin.model.period import Period
 from asyncfin.optional import library
@@ -68,11 +70,14 @@ class Shown:
         """The tables, each a text that fits the width."""
         texts: list[str] = []
         for table in self._parts.tables:
-            caption = printable(table.caption) + "\n" if table.caption else ""
+            caption = ""
+            if table.caption:
+                caption = printable(table.caption) + "\n"
             tables = figure_tables(
                 table.heads, table.rows, table.names, self._width, clip=self._parts.clip
             )
-            texts += [caption + "\n".join(lines) for lines in tables]
+            for lines in tables:
+                texts.append(caption + "\n".join(lines))
         return tuple(texts)
 
     @property
@@ -85,7 +90,10 @@ class Shown:
         for table in self.tables:
             lines += ["", *table.split("\n")]
         lines += ["", *self.notes]
-        return "\n".join(part for line in lines for part in _wrap(line, self._width))
+        parts: list[str] = []
+        for line in lines:
+            parts += _wrap(line, self._width)
+        return "\n".join(parts)
 
     def __repr__(self) -> str:
         return str(self)
@@ -164,8 +172,8 @@ def show(
             periods=len(table_periods),
             all_periods=sum(map(len, groups)),
         )
-        cells = [cell for table in tables for row in table.rows for cell in row]
-        if NOT_REQUESTED in cells:
+        table_lines = chain.from_iterable(table.rows for table in tables)
+        if NOT_REQUESTED in chain.from_iterable(table_lines):
             notes_below.append(
                 f"{NOT_REQUESTED} was not requested, so there may be a value"
             )
@@ -180,11 +188,12 @@ def _group_periods(grids: Sequence[Grid]) -> list[list[Period]]:
     years, nine months, then all others.
     """
     by_duration: dict[int, list[Period]] = {}
-    for period in sorted(set().union(*(grid.periods for grid in grids))):
+    for duration in _DURATIONS:
+        by_duration[duration] = []
+    periods = set().union(*map(attrgetter("periods"), grids))
+    for period in sorted(periods, key=attrgetter("duration_months", "fiscal_end")):
         by_duration.setdefault(period.duration_months, []).append(period)
-    usual = [duration for duration in _DURATIONS if duration in by_duration]
-    durations = dict.fromkeys([*usual, *sorted(by_duration)])
-    return [by_duration[duration] for duration in durations]
+    return list(filter(None, by_duration.values()))
 
 
 def _find_rows(
@@ -197,18 +206,19 @@ def _find_rows(
     observed_rows = [row for row in rows if row.series.series_id in ids_of[row.grid]]
     if not empty:
         return observed_rows
-    return [*dict.fromkeys([*observed_rows, *rows])] if len(grids) > 1 else list(rows)
+    if len(grids) == 1:
+        return list(rows)
+    return list(dict.fromkeys([*observed_rows, *rows]))
 
 
 def _make_table(
     names: SeriesNames, periods: Sequence[Period], caption: str = ""
 ) -> Table:
-    return Table(
-        [*names.heads, *(period.label for period in periods)],
-        [[*names.name(row), *map(row.cell, periods)] for row in names.texts],
-        len(names.heads),
-        caption,
-    )
+    rows = []
+    for row in names.texts:
+        rows.append([*names.name(row), *map(row.cell, periods)])
+    heads = [*names.heads, *map(str, periods)]
+    return Table(heads, rows, len(names.heads), caption)
 
 
 def _note_hidden(
@@ -227,18 +237,23 @@ def _note_hidden(
     """
     lines, where = [], ""
     if 0 < periods < all_periods:
-        latest = "latest" if periods == 1 else f"latest {periods}"
-        verb = "is" if periods == 1 else "are"
+        latest = "latest"
+        verb = "is"
+        if periods > 1:
+            latest = f"latest {periods}"
+            verb = "are"
         lines.append(f"the {latest} of {all_periods} periods {verb} shown")
         where = " in these periods"
     if empty := len(rows) - len(candidates):
         lines.append(f"{empty:,} series without a value{where} left out")
     if hidden_rows := set(candidates).difference(shown_rows):
-        entities = {row.entity_id for row in hidden_rows}
-        entities -= {row.entity_id for row in shown_rows}
-        companies = counted(len(entities), "more company", "more companies")
-        among = f", among them all of {companies}" if entities else ""
-        lines.append(f"{len(hidden_rows):,} more series not shown{among}")
+        line = f"{len(hidden_rows):,} more series not shown"
+        shown_entities = set(map(attrgetter("entity_id"), shown_rows))
+        entities = set(map(attrgetter("entity_id"), hidden_rows)) - shown_entities
+        if entities:
+            companies = counted(len(entities), "more company", "more companies")
+            line += f", among them all of {companies}"
+        lines.append(line)
     return lines
 
 
@@ -246,9 +261,11 @@ def _choose_rows(rows: Sequence[Row], limit: int) -> list[Row]:
     """Return the first rows in their order, at least one of each entity as far as
     possible.
     """
-    firsts = {row.entity_id: row for row in reversed(rows)}
-    chosen_rows = set(list(dict.fromkeys([*reversed(firsts.values()), *rows]))[:limit])
-    return [row for row in rows if row in chosen_rows]
+    firsts: dict[str, Row] = {}
+    for row in rows:
+        firsts.setdefault(row.entity_id, row)
+    chosen_rows = list(dict.fromkeys([*firsts.values(), *rows]))[:limit]
+    return sorted(chosen_rows, key=rows.index)
 
 
 def _wrap(line: str, width: int) -> Iterable[str]:
@@ -258,7 +275,9 @@ def _wrap(line: str, width: int) -> Iterable[str]:
         return [line]
     # textwrap counts characters: where some are two cells wide, half as many always
     # fit.
-    room = width if cells == len(line) else width // 2
+    room = width
+    if cells != len(line):
+        room = width // 2
     return wrap(line, room, subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -288,30 +307,29 @@ class Latest:
         """What a reader must know, a line each: series without a value, periods of
         different durations, and that other periods may have the last values.
         """
-        rows = self.rows()
+        empty = 0
+        durations: set[int] = set()
+        may_omit_values = False
+        for row in rows_of(self._grids, last=self.count):
+            empty += not row.values
+            durations.update(map(attrgetter("duration_months"), row.values))
+            last_omitted = row.grid.last_omitted
+            if last_omitted is None:
+                continue
+            if len(row.values) < self.count or min(row.values) < last_omitted:
+                may_omit_values = True
         lines = []
-        if empty := sum(len(grid.series) for grid in self._grids) - len(rows):
+        if empty:
             lines.append(f"{empty:,} series without a value left out")
-        durations = {period.duration_months for row in rows for period in row.values}
         if len(durations) > 1:
-            months = either([*map(str, sorted(durations))], "and")
+            months = either(list(map(str, sorted(durations))), "and")
             lines.append(f"periods of {months} months do not compare")
-        if self._may_omit_values():
+        if may_omit_values:
             lines.append(
                 "the last values may be in periods that were not requested: query all "
                 "periods"
             )
         return tuple(lines)
-
-    def _may_omit_values(self) -> bool:
-        """Return whether a series can have other last values in omitted periods."""
-        for row in rows_of(self._grids, last=self.count):
-            last_omitted = row.grid.last_omitted
-            if last_omitted is not None and (
-                len(row.values) < self.count or min(row.values) < last_omitted
-            ):
-                return True
-        return False
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return a dictionary for each value, with the names of the long table's
@@ -319,38 +337,18 @@ class Latest:
         """
         lines = []
         for row in self:
-            fields: dict[str, Any] = {
-                **row.fields,
-                "scopes": row.grid.path_names(row.series),
-            }
+            fields: dict[str, Any] = dict(row.fields)
+            fields["scopes"] = row.grid.path_names(row.series)
             for period, value in row.values.items():
                 cells = period.label, period.duration_months, value.number, value.text
                 lines.append(fields | dict(zip(_VALUE_COLUMNS, cells, strict=True)))
         return lines
 
-    def to_pandas(self, *, columns: Iterable[str] | None = None) -> "pandas.DataFrame":
-        """Return a pandas DataFrame of `to_dicts` (extra ``pandas``).
-
-        Args:
-            columns: the names of the columns, in their order. None: all.
-
-        Raises:
-            SelectionError: a column is unknown.
-        """
-        from asyncfin.table.columns import column_names
-
-        all_names = (*Row.columns, "scopes", *_VALUE_COLUMNS)
-        names = column_names(columns)
-        if names is None:
-            names = all_names
-        for name in names:
-            if name not in all_names:
-                raise SelectionError(
-                    f"columns: no column {suggest.quoted(name, all_names)}; there are "
-                    f"{', '.join(all_names)}"
-                )
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a pandas DataFrame of `to_dicts` (extra ``pandas``)."""
         make_frame = library("pandas", "pandas").DataFrame
         # With the names, since a frame without rows has them too.
+        names = (*Row.columns, "scopes", *_VALUE_COLUMNS)
         frame: pandas.DataFrame = make_frame(self.to_dicts(), columns=names)
         return frame
 
@@ -373,7 +371,8 @@ class Latest:
 
     def _make_parts(self, unit: Unit | None, limit: int) -> Parts:
         rows = self.rows(unit)
-        names = name_rows(rows, entities=self._grids if len(self._grids) > 1 else ())
+        companies = self._grids if len(self._grids) > 1 else ()
+        names = name_rows(rows, entities=companies)
         heads = [*names.heads, "period", "value"]
         lines = []
         for row in rows:

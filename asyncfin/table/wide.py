@@ -5,13 +5,13 @@ their names.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, filterfalse
+from operator import attrgetter
 from typing import Any
 
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
-from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, cell_of
 from asyncfin.optional import pa
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.grid import Grid
@@ -37,7 +37,8 @@ def _label_rows(
     """
     companies = grids if entities else ()
     names = name_rows(rows, group_names=True, entities=companies)
-    labels = {row: join_texts(texts) for row, texts in names.texts.items()}
+    texts = map(join_texts, names.texts.values())
+    labels = dict(zip(names.texts, texts, strict=True))
     ids = _join_ids(rows, entities)
     counts = Counter([*INDEX, *labels.values()])
     for row, label in labels.items():
@@ -85,7 +86,7 @@ def wide_table(
     names = _join_ids(rows, entities)
     if labels:
         names = _label_rows(rows, grids, entities)
-    by_name = {name: row for row, name in names.items()}
+    by_name = dict(zip(names.values(), names, strict=True))
     # A frame with two columns of one name can be read by neither.
     ((name, count),) = Counter([*INDEX, *names.values()]).most_common(1)
     if count > 1:
@@ -93,25 +94,33 @@ def wide_table(
             f"two columns would have the name {name!r}: use layout='long'"
         )
     periods = _find_periods(grids)
-    column_names = [*((PERIOD,) if labels else PERIOD_FIELDS), *by_name]
     if columns is not None:
         column_names = _choose_columns(columns, names)
+    elif labels:
+        column_names = [PERIOD, *by_name]
+    else:
+        column_names = [*PERIOD_FIELDS, *by_name]
     fields, arrays = [], []
     for name in column_names:
-        if name in INDEX:
-            column_facts = None
-            field = "label" if name == PERIOD else name
-            array = pa.array([getattr(period, field) for period in periods])
-            array = array.cast(pa.string() if name == PERIOD else pa.int32())
+        if name in by_name:
+            row = by_name[name]
+            numbers = row.grid.numbers(row.series.series_id)
+            array = pa.array(list(map(numbers.get, periods)), pa.float64())
+            fields.append(pa.field(name, array.type, metadata=row.cells))
         else:
-            column_facts = _describe_row(by_name[name])
-            array = pa.array(_read_numbers(by_name[name], periods), pa.float64())
+            array = _read_index(name, periods)
+            fields.append(pa.field(name, array.type))
         arrays.append(array)
-        fields.append(pa.field(name, array.type, metadata=column_facts))
-    schema = pa.schema(
-        fields, metadata={**metadata, b"pandas": _set_index(column_names)}
-    )
+    index_metadata = {b"pandas": _set_index(column_names)}
+    schema = pa.schema(fields, metadata={**metadata, **index_metadata})
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _read_index(name: str, periods: Sequence[Period]) -> Any:
+    """Return a column of the index."""
+    if name == PERIOD:
+        return pa.array(map(str, periods), pa.string())
+    return pa.array(map(attrgetter(name), periods), pa.int32())
 
 
 def _find_periods(grids: Sequence[Grid]) -> list[Period]:
@@ -121,10 +130,13 @@ def _find_periods(grids: Sequence[Grid]) -> list[Period]:
         SelectionError: one of them was not requested for a panel whose catalogue has
             it. A null would not mean that no value exists.
     """
-    periods = sorted(set().union(*(grid.rows_of_wide for grid in grids)))
+    periods = sorted(set().union(*map(attrgetter("rows_of_wide"), grids)))
+    if len(grids) == 1:
+        return periods
     names = entity_names(grid.catalogue for grid in grids)
-    for grid in grids if len(grids) > 1 else ():
-        if missing := [period for period in periods if not grid.covers(period)]:
+    for grid in grids:
+        missing = list(filterfalse(grid.covers, periods))
+        if missing:
             name = printable(names[grid.catalogue.entity_id])
             raise SelectionError(
                 f"{name}: {counted(len(missing), 'period')} ({spanned(missing)}) not "
@@ -156,27 +168,21 @@ def _choose_columns(columns: Iterable[str], names: Mapping[Row, str]) -> list[st
     return list(column_names)
 
 
-def _read_numbers(row: Row, periods: Sequence[Period]) -> list[float | None]:
-    """Return the numbers of a series at periods."""
-    numbers = row.grid.numbers(row.series.series_id)
-    return [numbers.get(period) for period in periods]
-
-
-def _describe_row(row: Row) -> dict[str, str]:
-    """Return the metadata of a column: the fields of the series and its entity."""
-    fields = {COLUMN_OF[name]: cell_of(row.series, name) for name in SERIES_FIELDS}
-    texts = {name: text for name, text in fields.items() if text is not None}
-    catalogue = row.grid.catalogue
-    return {**texts, "entity_id": catalogue.entity_id, "entity_name": catalogue.name}
-
-
 def _set_index(names: Sequence[str]) -> bytes:
     """Return the metadata that make columns the index of a DataFrame."""
-    kinds = dict.fromkeys(("pandas_type", "numpy_type"), "object")
-    index = [name for name in names if name in INDEX]
-    columns = [
-        {"name": name, "field_name": name, "metadata": None, **kinds} for name in index
-    ]
+    index, columns = [], []
+    for name in names:
+        if name in INDEX:
+            index.append(name)
+            columns.append(
+                {
+                    "name": name,
+                    "field_name": name,
+                    "metadata": None,
+                    "pandas_type": "object",
+                    "numpy_type": "object",
+                }
+            )
     return json.dumps({"index_columns": index, "columns": columns}).encode()
 
 

@@ -91,11 +91,10 @@ async def check(
 ) -> None:
     """Compare the service with its description.
 
-    It costs 22 requests, and one for each 100 series of the dataset. It
-    writes nothing. The report contains no values and no token. It can be sent to
-    the service's support, after a look for parts of names in its words and extra
-    fields. The exit code is 0 if nothing breaks the description and every check was
-    made, else 1.
+    It costs about 21 requests, and one for each 100 series of the dataset. It
+    writes nothing. The report contains no values, texts or token, so it can be
+    sent to the service's support. The exit code is 0 if nothing breaks the
+    description and every check was made, else 1.
 
       asyncfin check ENTITY_ID
 

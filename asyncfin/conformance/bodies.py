@@ -7,12 +7,9 @@ is found in plain JSON, so that a body which cannot be decoded is described as w
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, get_args, get_type_hints
 
-from attrs import define, field
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
@@ -151,22 +148,6 @@ _OPTIONAL = {
     for member in fields(kind)
     if member.default is None
 }
-# The fields whose words are an open set (spec 2.3, 2.4).
-OPEN_SETS = [
-    "role",
-    "basis",
-    "cadence",
-    "period_meaning",
-    "number_format",
-    "fill_type",
-    "value_version",
-]
-_NAMES = ("name", "label", "aliases")
-_IDS = ("series_id", "metric_id", "scope_id")
-_HARMLESS = re.compile(r"[A-Za-z0-9_ .#%,-]{1,40}")
-# A format such as 0.0 is not a figure.
-_FIGURE = re.compile(r"[ .#%,0-]*[1-9][0-9 .#%,-]*")
-_MAX_WORDS = 20
 
 
 def field_states(
@@ -220,59 +201,3 @@ def differences(pages: Iterable[CataloguePage]) -> Iterator[str]:
                 text = getattr(thing, name)
                 if text and texts.setdefault((place, thing_id, name), text) != text:
                     yield f"{place}.{name}"
-
-
-@define
-class Words:
-    """The words of the open sets, and the private texts that must not be printed.
-
-    Private are the names and labels of the bodies, and the ids of series, metrics and
-    scopes.
-    """
-
-    _names: set[str] = field(factory=set)
-    _private: set[str] = field(factory=set)
-    _words: dict[str, Counter[str]] = field(factory=dict)
-
-    def add(self, body: Any) -> None:
-        """Collect the words and private texts of a body."""
-        if isinstance(body, list):
-            for entry in body:
-                self.add(entry)
-        elif isinstance(body, dict):
-            for name, member in body.items():
-                if name in OPEN_SETS and isinstance(member, str):
-                    self._words.setdefault(name, Counter())[member] += 1
-                elif name in _NAMES:
-                    texts = member if isinstance(member, list) else [member]
-                    for text in texts:
-                        if isinstance(text, str):
-                            self._names.add(text)
-                elif name in _IDS and isinstance(member, str):
-                    self._private.add(member)
-                self.add(member)
-
-    def is_printable(self, word: str) -> bool:
-        """Whether a word can be part of a report, once all bodies have been added."""
-        if not _HARMLESS.fullmatch(word) or _FIGURE.fullmatch(word):
-            return False
-        for text in self._names | self._private:
-            if word in text and text in self._names:
-                return False
-            if text in word and _has_words(word, text):
-                return False
-        return True
-
-    def lines(self) -> Iterator[tuple[str, int]]:
-        """Yield, for each set, its line in a report and how many words it has."""
-        for name, words in self._words.items():
-            words_shown = sorted(filter(self.is_printable, words))[:_MAX_WORDS]
-            texts = list(map(repr, words_shown))
-            if len(texts) < len(words):
-                texts.append(f"{len(words) - len(texts):,} not shown")
-            yield f"{name}: {', '.join(texts)}", len(words)
-
-
-def _has_words(text: str, words: str) -> bool:
-    """Whether a text contains others as whole words."""
-    return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None

@@ -15,15 +15,14 @@ async def check(
 
     It reads the metadata, the catalogue and about 20 queries, the usage and the limits:
     page sizes, cursors, each form of periods and whether they have the same values,
-    both value versions, the caps, the errors, the window of ``trailing``, and the first
-    query that a question for everything sends. It writes nothing and uses no cache.
-    `Finding` says what a report may contain.
+    both value versions, series that a query leaves out, the caps, and the errors. It
+    writes nothing and uses no cache. `Finding` describes what a report may contain.
 
     Metadata, or a first page of the catalogue, that cannot be decoded end the report: a
     break names the JSON path, and `complete` is False.
 
-    Requests: at most `max_requests`, and the retries of the last one; 22 and one
-    for each 100 series.
+    Requests: at most `max_requests`, and the retries of the last one; 21, one
+    for each 100 series, and one if a query leaves out series.
 
     Args:
         client: the client.

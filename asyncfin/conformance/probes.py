@@ -11,22 +11,17 @@ import msgspec
 from attrs import define, evolve, field
 
 from asyncfin import (
-    Catalogue,
-    CatalogueSeries as ModelSeries,
     Exact,
-    FiscalRange,
     Period,
     Query,
-    ReportingGroup,
-    Select,
     Trailing,
 )
 from asyncfin.clock import utc_now
 from asyncfin.conformance.bodies import (
     CATALOGUE,
     DATASET,
-    IDENTITY,
     CataloguePage,
+    CatalogueSeries,
     Head,
     differences,
 )
@@ -36,22 +31,18 @@ from asyncfin.conformance.reader import (
     Request,
     Rows,
     is_rejection,
-    read_moment,
 )
 from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import DatasetChangedError, ServiceError, ValidationFailedError
 from asyncfin.words import counted
 
 if TYPE_CHECKING:
-    from asyncfin.typing import Response, ScopePath
+    from asyncfin.typing import Response
 
 # The cap of metrics and of paths in a query (spec 8).
 _CAP = 50
 # Pages of the catalogue may take this share of the requests; the queries need the rest.
 _CATALOGUE_SHARE = 0.5
-# Shorter than a year, so that a window of whole periods differs from one of fiscal
-# ends.
-_TRAILING = Trailing(6)
 # Exact periods that a service with a cap probably accepts.
 _FEW_PERIODS = 24
 _MAX_FINDINGS = 200
@@ -183,17 +174,20 @@ class Probe(Reader):
             return
         await self._check_periods()
         await self._check_pages()
-        await self._check_trailing()
-        await self._check_caps()
+        await self._read(self._query(Trailing(6)), "trailing")
         await self._check_rejections()
-        await self._check_plan()
+        # Last, as a valid query shows a publication that has changed meanwhile.
+        await self._check_caps()
 
     async def _check_periods(self) -> None:
         """Read the same periods in each form, and in both value versions."""
-        page = await self._read(self._query(), "fiscal_range")
+        query = self._query()
+        page = await self._read(query, "fiscal_range")
         if page is None:  # all that follow need it
             raise IncompleteError
-        range_rows = page[0]
+        range_rows, cursor = page
+        if cursor is None and self._has_all_series:
+            await self._check_absent(query, range_rows)
         exact = await self._read_exact()
         if exact is not None:
             self._compare_forms(range_rows, *exact)
@@ -205,6 +199,29 @@ class Probe(Reader):
         unknown = Exact((Period(self._periods[-1].year + 50, 12, 12),))
         statement = "an exact period that the catalogue does not list"
         await self._describe(self._request(self._query(unknown)), "4.3", statement)
+
+    async def _check_absent(self, query: Query, rows: Rows) -> None:
+        """Read some of the series that a complete page leaves out again, alone."""
+        absent = []
+        for series in self._series.values():
+            is_selected = (
+                series.metric_id in query.metric_ids
+                and series.scopes in query.scope_combinations
+            )
+            if is_selected and series.series_id not in rows:
+                absent.append(series)
+        if not absent:
+            return
+        query = self._query(series=absent)
+        page = await self._read(query, "series that were left out")
+        if page is None:
+            return
+        lost_count = 0
+        for series in absent:
+            lost_count += bool(page[0].get(series.series_id))
+        if lost_count:
+            statement = "a query leaves out series that another one lists"
+            self._find("break", "4.3", statement, lost_count, len(absent))
 
     async def _read_exact(self) -> tuple[Rows, Exact] | None:
         """Read all periods as exact ones, or fewer if so many are rejected: the spec
@@ -269,16 +286,16 @@ class Probe(Reader):
         If possible it is one whose query has another duration of the same end: the
         response has all series of the metric and the path, of every group.
         """
-        periods_of: dict[tuple[str, ScopePath, int], dict[Period, None]] = {}
+        cells: dict[object, dict[Period, CatalogueSeries]] = {}
         for series_id, period in self._numbers["original"]:
             series = self._series.get(series_id)
             if series is not None:
                 key = series.metric_id, series.scopes, period.fiscal_end
-                periods_of.setdefault(key, {})[period] = None
-        if periods_of:
-            key = max(periods_of, key=lambda key: len(periods_of[key]) > 1)
-            periods = Exact(list(periods_of[key])[:1])
-            query = self._query(periods, metrics=[key[0]], paths=[key[1]])
+                cells.setdefault(key, {})[period] = series
+        if cells:
+            series_by_period = max(cells.values(), key=lambda row: len(row) > 1)
+            period, series = next(iter(series_by_period.items()))
+            query = self._query(Exact((period,)), series=[series])
             await self._read(query, "a cell alone")
 
     async def _check_pages(self) -> None:
@@ -296,35 +313,15 @@ class Probe(Reader):
                 self._find("break", "4.3 rule 3", "a series is on two pages")
         await self._describe(self._request(query, limit=101), "8", "`limit` 101")
 
-    async def _check_trailing(self) -> None:
-        page = await self._read(self._query(_TRAILING), "trailing")
-        if page is None or page[1] is not None:
-            return
-        theirs: set[Period] = set()
-        theirs.update(*page[0].values())
-        periods = set()
-        for series_id, period in self._numbers["original"]:
-            if series_id in page[0]:
-                periods.add(period)
-        if not periods:
-            return
-        anchor = max(periods)
-        ours = {period for period in periods if _TRAILING.contains(period, anchor)}
-        if theirs != ours:
-            additions = counted(len(theirs - ours), "more period")
-            statement = (
-                "the service's trailing window differs from asyncfin's, which cuts it "
-                f"from a range by itself: it has {additions} and lacks "
-                f"{len(ours - theirs)}"
-            )
-            self._find("reading", "4.3", statement)
-
     async def _check_caps(self) -> None:
         """Send as many metrics and paths as the spec allows, and one more of each."""
         series = self._series.values()
         metrics = list(dict.fromkeys(entry.metric_id for entry in series))
         paths = list(dict.fromkeys(entry.scopes for entry in series))
-        query = self._query(metrics=metrics[:_CAP], paths=paths[:_CAP])
+        query = self._query()
+        query = evolve(
+            query, metric_ids=metrics[:_CAP], scope_combinations=paths[:_CAP]
+        )
         await self._read(query, _size_of(query))
         request = self._request(query)
         ids: dict[str, list[Any]] = {"metric_ids": metrics, "scope_combinations": paths}
@@ -370,58 +367,6 @@ class Probe(Reader):
             first = "ids (400)"
         if first:
             self._find("reading", "4.3 rules 5, 6", f"{first} is checked first")
-
-    async def _check_plan(self) -> None:
-        """Read the first batch of everything as `query` sends it, and what it leaves
-        out again, alone.
-        """
-        if not self._has_all_series:
-            return
-        catalogue = self._join_catalogue()
-        # The client's cache may have all of it.
-        plan = await self._client.plan(catalogue, Select(), FiscalRange())
-        if not plan.batches:
-            return
-        batch = plan.batches[0]
-        page = await self._read(batch, f"the first of a plan, {_size_of(batch)}")
-        # A page that is not full has the others on the next one.
-        if page is None or page[1] is not None:
-            return
-        absent = batch.matched - page[0].keys()
-        if not absent:
-            return
-        select = Select(series_ids=sorted(absent))
-        plan = await self._client.plan(catalogue, select, FiscalRange())
-        await self._read(plan.batches[0], "series that were left out")
-        # The numbers of that page are among them.
-        valued_ids = {series_id for series_id, _ in self._numbers["original"]}
-        lost = absent & valued_ids
-        if lost:
-            statement = "a query leaves out series that another one lists"
-            self._find("break", "4.3", statement, len(lost), len(batch.matched))
-
-    def _join_catalogue(self) -> Catalogue:
-        """The catalogue for the planner, without texts."""
-        members: dict[str, list[ModelSeries]] = {}
-        for series in self._series.values():
-            ids = {name: getattr(series, name) for name in ("series_id", *IDENTITY)}
-            members.setdefault(series.reporting_group_id, []).append(ModelSeries(**ids))
-        groups = []
-        for group_id, series_of_group in members.items():
-            group = ReportingGroup(
-                reporting_group_id=group_id, series=tuple(series_of_group)
-            )
-            groups.append(group)
-        head = self._head
-        return Catalogue(
-            head.entity_id,
-            head.name or "",
-            head.dataset_id,
-            read_moment(head),
-            self._periods,
-            (),
-            tuple(groups),
-        )
 
     # --- the account (spec 4.4, 4.5)
 

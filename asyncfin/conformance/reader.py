@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar
 from urllib.parse import quote
 
@@ -24,7 +25,6 @@ from asyncfin.conformance.bodies import (
     QueryPage,
     QuerySeries,
     Value,
-    Words,
     field_states,
 )
 from asyncfin.conformance.report import KINDS, Finding, Kind
@@ -46,6 +46,7 @@ PageT = TypeVar("PageT", bound=Head)
 # The numbers of a page, by series and period.
 Rows: TypeAlias = dict[str, dict[Period, Any]]
 _TOO_LARGE = 413
+_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _OBJECT_FIELDS = {*DATASET, "periods", "series", "groups"}
 
 
@@ -80,8 +81,6 @@ class Reader:
     _request_count: int = 0
     _request_id: str | None = None  # the service's id of the last one
     _findings: dict[tuple[Kind, str, str], Finding] = field(factory=dict)
-    _words: Words = field(factory=Words)
-    _extras: Counter[tuple[str, str]] = field(factory=Counter)
     _dataset: Head | None = None
     _series: dict[str, CatalogueSeries] = field(factory=dict)
     _has_all_series: bool = False
@@ -91,14 +90,6 @@ class Reader:
     _has_restated: bool = False  # whether a value was labelled `latest_restated`
 
     def _list_findings(self) -> list[Finding]:
-        for line, count in self._words.lines():
-            self._find("words", "2.3, 2.4", line, count)
-        # Only now: a later body may have shown that the name of a field is a label.
-        for (path, name), count in self._extras.items():
-            statement = "fields whose names are not shown"
-            if self._words.is_printable(name):
-                statement = f"{path}.{name}"
-            self._find("extra", "2", statement, count)
         kinds = list(KINDS)
         return sorted(
             self._findings.values(),
@@ -170,17 +161,19 @@ class Reader:
     def _inspect(
         self, response: Response, fields: Mapping[str, Any], spec: str
     ) -> None:
-        """Collect the words of a body, and its fields that are unknown or absent."""
-        body = _read_json(response)
-        self._words.add(body)
-        states = Counter(field_states(body, fields))
+        """Record the fields of a body that are unknown, missing or null."""
+        states = Counter(field_states(_read_json(response), fields))
         objects: Counter[str] = Counter()
         for (path, name, _), count in states.items():
             objects[f"{path}.{name}"] += count
         for (path, name, state), count in states.items():
             place = f"{path}.{name}"
             if state == "unknown":
-                self._extras[path, name] += count
+                statement = "fields whose names are not shown"
+                # Any other name may be a label or an id.
+                if _FIELD_NAME.fullmatch(name):
+                    statement = place
+                self._find("extra", "2", statement, count)
             elif state:
                 statement = f"{place} is {state}"
                 self._find("differs", spec, statement, count, objects[place])
@@ -195,7 +188,7 @@ class Reader:
         try:
             text = response.body.removeprefix(b"\xef\xbb\xbf")
             page = msgspec.json.decode(text, type=kind)
-            read_moment(page)
+            _check_moment(page)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             self._find("break", spec, _remove_values(str(error)))
             raise IncompleteError from None
@@ -231,27 +224,26 @@ class Reader:
         self,
         periods: Resolved | None = None,
         *,
-        metrics: Sequence[str] = (),
-        paths: Sequence[ScopePath] = (),
+        series: Iterable[CatalogueSeries] = (),
         version: Any = "original",
     ) -> Query:
-        """A query over the first series of the catalogue, or over metrics and paths.
+        """A query over the first 20 series of the catalogue, or of other ones.
 
         Args:
             periods: None: the catalogue's whole span.
         """
-        series = list(self._series.values())[:20]
-        if not metrics:
-            metrics = list(dict.fromkeys(entry.metric_id for entry in series))
-        if not paths:
-            paths = list(dict.fromkeys(entry.scopes for entry in series))
+        metrics: dict[str, None] = {}
+        paths: dict[ScopePath, None] = {}
+        for entry in islice(series or self._series.values(), 20):
+            metrics[entry.metric_id] = None
+            paths[entry.scopes] = None
         if periods is None:
             first, last = self._periods[0], self._periods[-1]
             start, end = (first.year, first.end_month), (last.year, last.end_month)
             periods = FiscalRange(start, end)
         return Query(
-            metrics,
-            paths,
+            list(metrics),
+            list(paths),
             periods,
             value_version=version,
             expected_dataset_id=self._head.dataset_id,
@@ -438,17 +430,16 @@ def is_rejection(response: Response | ServiceError) -> TypeGuard[ServiceError]:
     )
 
 
-def read_moment(head: Head) -> datetime:
-    """When a publication was created.
+def _check_moment(head: Head) -> None:
+    """Check when a publication was created.
 
     Raises:
         ValueError: the timestamp is no ISO 8601 text.
     """
     try:
-        moment = datetime.fromisoformat(head.created_timestamp.upper())
+        datetime.fromisoformat(head.created_timestamp.upper())
     except ValueError:
         raise ValueError("Expected a timestamp - at `$.created_timestamp`") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _read_json(response: Response) -> Any:

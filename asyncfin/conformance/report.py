@@ -9,7 +9,7 @@ from attrs import asdict, frozen
 
 from asyncfin.words import counted
 
-Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "words", "extra"]
+Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "extra"]
 # What each kind means, in the order of a report.
 KINDS: dict[Kind, str] = {
     "break": "violates the spec in what numbers depend on; rejected where one response "
@@ -18,7 +18,6 @@ KINDS: dict[Kind, str] = {
     "reads it as empty",
     "limit": "a limit of the service or the account that the spec does not state",
     "reading": "how the service reads what the spec leaves open",
-    "words": "values of a set that the spec does not close",
     "extra": "fields that the spec does not name; asyncfin ignores them",
 }
 
@@ -28,12 +27,11 @@ class Finding:
     """One thing that a check has found.
 
     Attributes:
-        kind: ``"break"``, ``"differs"``, ``"limit"``, ``"reading"``, ``"words"`` or
-            ``"extra"``.
+        kind: ``"break"``, ``"differs"``, ``"limit"``, ``"reading"`` or ``"extra"``.
         spec: the section of the spec.
-        what: the finding. It contains field names, counts, and words of open sets, in
-            which a service may have used a part of a name or label; no value, no token,
-            and no id of a series, metric or scope.
+        what: the finding. It contains names of fields and counts; no text, value, id or
+            token of the service. Unknown fields are named if they are like those of the
+            spec, such as ``some_field``.
         count: how often it was seen.
         of: among how many. None: not counted.
         request_id: the service's id of the first request that shows a break, or None.

@@ -142,7 +142,7 @@ async def test_differing_catalogue_pages_are_named() -> None:
 
 
 async def test_series_left_out_break() -> None:
-    """The first query of a plan for everything has no series of one metric, which it has alone."""
+    """A query of two metrics has no series of one of them, which it has alone."""
     lost = "Cost.all"
 
     def leave_out(_: str, sent: Body, body: Body) -> None:

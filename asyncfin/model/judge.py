@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from asyncfin import checks, suggest
@@ -22,6 +23,8 @@ Missing: TypeAlias = Mapping[str, tuple[str, ...]]
 # Near matches are slow to find, so one message explains at most this many names.
 _EXPLAINED = 3
 _FEW = 12
+
+_read_id = attrgetter("series_id")
 
 
 # --- The conditions
@@ -97,7 +100,9 @@ class Condition(NamedTuple):
     unknown_texts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        value = self.texts[0] if len(self.texts) == 1 else list(self.texts)
+        value: object = list(self.texts)
+        if len(self.texts) == 1:
+            value = self.texts[0]
         return f"{_name_field(self.field)} {checks.short_repr(value)}"
 
 
@@ -112,35 +117,33 @@ def _list_conditions(catalogue: Any, select: Select) -> list[Condition]:
             conditions.append(_bind(catalogue, name, values))
     if select.label is not None:
         label = select.label.casefold()
-        conditions.append(
-            Condition(
-                "label",
-                (select.label,),
-                lambda series: label in series.label.casefold(),
-            )
-        )
+
+        def has_label(series: CatalogueSeries) -> bool:
+            return label in series.label.casefold()
+
+        conditions.append(Condition("label", (select.label,), has_label))
     return conditions
 
 
 def _bind(catalogue: Any, name: str, values: Collection[Any]) -> Condition:
     """Return the condition that a series has one of the values."""
+    choices: set[Any] = set(values)
+    unknown_values = choices.difference(list_values(catalogue, name))
+    unknown_texts = _write_values(name, filter(unknown_values.__contains__, values))
     # A path must use all of the scope groups and no other.
-    choices = {frozenset(values)} if name == "scope_group_ids" else set(values)
+    if name == "scope_group_ids":
+        choices = {frozenset(values)}
 
     def is_met(series: CatalogueSeries) -> bool:
         return read_value(catalogue, name, series) in choices
 
-    unknown_values = set(values).difference(list_values(catalogue, name))
-    return Condition(
-        name,
-        _write_values(name, values),
-        is_met,
-        _write_values(name, filter(unknown_values.__contains__, values)),
-    )
+    return Condition(name, _write_values(name, values), is_met, unknown_texts)
 
 
 def _write_values(name: str, values: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(map(format_path if name == "scope_combinations" else str, values))
+    if name == "scope_combinations":
+        return tuple(map(format_path, values))
+    return tuple(map(str, values))
 
 
 def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
@@ -148,27 +151,30 @@ def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
 
     They are compared by metric, group and path, and by id where series share these.
     """
-    ids_met: set[str] = set()
+    ids_met: set[str | None] = set()
     unknown_texts = []
-    counts = Counter(row.series_id for row in rows)
+    counts = Counter(map(_read_id, rows))
     for row in rows:
         ids = _list_ids(catalogue, row)
-        if len(ids) == 1 or row.series_id in ids:
-            ids_met.add(ids[0] if len(ids) == 1 else str(row.series_id))
+        if len(ids) == 1:
+            ids_met.add(ids[0])
+        elif row.series_id in ids:
+            ids_met.add(row.series_id)
+        elif row.series_id is not None and counts[row.series_id] == 1:
+            unknown_texts.append(row.series_id)
         else:
-            has_id = row.series_id is not None and counts[row.series_id] == 1
-            unknown_texts.append(str(row.series_id if has_id else row))
-    return Condition(
-        "series",
-        tuple(map(str, rows)),
-        lambda series: series.series_id in ids_met,
-        tuple(unknown_texts),
-    )
+            unknown_texts.append(str(row))
+
+    def is_met(series: CatalogueSeries) -> bool:
+        return series.series_id in ids_met
+
+    texts = _write_values("series", rows)
+    return Condition("series", texts, is_met, tuple(unknown_texts))
 
 
 def _list_ids(catalogue: Any, row: Wanted) -> list[str]:
     """Return the ids of the series that have the triple of a row."""
-    return [series.series_id for series in catalogue.by_triple.get(triple(row), ())]
+    return list(map(_read_id, catalogue.by_triple.get(triple(row), ())))
 
 
 # --- The judgement
@@ -214,9 +220,11 @@ def judge(catalogue: Any, select: Select) -> Judged:
         candidates = list(filter(condition.is_met, candidates))
         if condition.unknown_texts:
             missing[condition.field] = condition.unknown_texts
-    # After the other conditions, on which it may rely.
-    series = tuple(filter(select.where, candidates) if select.where else candidates)
-    problem = _describe_ambiguous(catalogue, select.picked) if select.picked else ""
+    series = tuple(candidates)
+    if select.where is not None:
+        # After the other conditions, on which it may rely.
+        series = tuple(filter(select.where, candidates))
+    problem = _describe_ambiguous(catalogue, select.picked or ())
     is_ambiguous = problem != ""
     if catalogue.series and not series and not has_nothing(select, missing):
         if candidates and select.where is not None:
@@ -251,11 +259,11 @@ def _list_candidates(catalogue: Any, select: Select) -> Sequence[CatalogueSeries
     """Return the series that have one of the metrics, if the Select has any, in
     catalogue order.
     """
-    candidates: Sequence[CatalogueSeries] = catalogue.series
     if select.metric_ids is None:
-        return candidates
+        series: Sequence[CatalogueSeries] = catalogue.series
+        return series
     # One metric after the other, which is not the order of the catalogue.
-    candidates = []
+    candidates: list[CatalogueSeries] = []
     for metric_id in select.metric_ids:
         candidates += catalogue.by_metric.get(metric_id, ())
     places = catalogue.places
@@ -278,28 +286,33 @@ def unstated_notes(catalogue: Any, select: Select) -> Iterator[str]:
 
     `where` is not called again: it counts as met.
     """
+    ids: dict[str, list[str]] = {}
+    for name in WORDS:
+        if getattr(select, name) is not None:
+            ids[name] = []
+    if not ids:
+        return
     conditions = _list_conditions(catalogue, select)
-    words = [name for name in WORDS if getattr(select, name) is not None]
-    ids: dict[str, list[str]] = {name: [] for name in words}
-    for series in _list_candidates(catalogue, select) if words else ():
-        unmet_names = [
-            condition.field for condition in conditions if not condition.is_met(series)
-        ]
-        stated_names = [
-            name
-            for name in unmet_names
-            if name not in ids or read_value(catalogue, name, series)
-        ]
-        if not stated_names:
-            for name in unmet_names:
+    for series in _list_candidates(catalogue, select):
+        unstated_names = []
+        for condition in conditions:
+            if condition.is_met(series):
+                continue
+            name = condition.field
+            if name not in ids or read_value(catalogue, name, series):
+                break
+            unstated_names.append(name)
+        else:
+            for name in unstated_names:
                 ids[name].append(series.series_id)
     for name, series_ids in ids.items():
-        if series_ids:
-            are = "states none and is" if len(series_ids) == 1 else "state none and are"
-            yield (
-                f"{name}: {len(series_ids):,} series {are} left out: "
-                f"{listed(series_ids, _FEW)}"
-            )
+        if not series_ids:
+            continue
+        verbs = "state none and are"
+        if len(series_ids) == 1:
+            verbs = "states none and is"
+        text = listed(series_ids, _FEW)
+        yield f"{name}: {len(series_ids):,} series {verbs} left out: {text}"
 
 
 # --- What is missing
@@ -315,8 +328,10 @@ def has_nothing(select: Select, missing: Missing) -> bool:
         # Of these one missing name is enough.
         if name in ("select", "label", "where", "scope_group_ids"):
             return True
-        values = select.picked if name == "series" else getattr(select, name, None)
-        if name != "periods" and len(names) >= len(values or ()):
+        if name == "periods":
+            continue
+        field = "picked" if name == "series" else name
+        if len(names) >= len(getattr(select, field) or ()):
             return True
     return False
 
@@ -325,12 +340,14 @@ def missing_in_all(missings: Iterable[Missing]) -> Missing:
     """Return the names that are missing in all of these, by field, in the order of the
     first.
     """
-    first, *missings = [*missings] or [{}]
-    common: dict[str, tuple[str, ...]] = dict(first)
-    for missing in missings:
+    iterator = iter(missings)
+    common = dict(next(iterator, {}))
+    for missing in iterator:
         for name, values in list(common.items()):
             common[name] = tuple(filter(missing.get(name, ()).__contains__, values))
-    return {name: values for name, values in common.items() if values}
+            if not common[name]:
+                del common[name]
+    return common
 
 
 # --- The words for it
@@ -338,10 +355,10 @@ def missing_in_all(missings: Iterable[Missing]) -> Missing:
 
 def name_missing(missing: Missing) -> str:
     """Return missing ids and words with what they are, for people."""
-    return "; ".join(
-        f"{_name_field(name)} {_quote(name, values)}"
-        for name, values in missing.items()
-    )
+    texts = []
+    for name, values in missing.items():
+        texts.append(f"{_name_field(name)} {_quote(name, values)}")
+    return "; ".join(texts)
 
 
 def explain(catalogue: Any, missing: Missing, subject: str = "") -> str:
@@ -355,21 +372,24 @@ def explain(catalogue: Any, missing: Missing, subject: str = "") -> str:
             of the catalogue.
     """
     article = "the" if subject else "no"
-    names = "; ".join(
-        f"{article} {_name_field(name)} {_list_with_matches(catalogue, name, values)}"
-        for name, values in missing.items()
-    )
-    return f"{next(iter(missing))}: {subject or named_entity(catalogue)} has {names}"
+    texts = []
+    for name, values in missing.items():
+        text = _list_with_matches(catalogue, name, values)
+        texts.append(f"{article} {_name_field(name)} {text}")
+    subject = subject or named_entity(catalogue)
+    return f"{next(iter(missing))}: {subject} has {'; '.join(texts)}"
 
 
 def _name_field(name: str) -> str:
+    if name == "select":
+        return "series with"
     # Others are periods, or conditions that no series meets.
-    return "series with" if name == "select" else NOUNS.get(name, name)
+    return NOUNS.get(name, name)
 
 
 def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> str:
-    # The rows of `Select.of` are explained as series ids are.
-    name = "series_ids" if name == "series" else name
+    if name == "series":  # the rows of `Select.of` are explained as series ids are
+        name = "series_ids"
     if name not in NOUNS:
         return _quote(name, values)
     texts = _write_values(name, list_values(catalogue, name))
@@ -377,13 +397,16 @@ def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> st
         return _quote(name, values) + suggest.all_of([*filter(None, texts)])
     from asyncfin.model.search import close_metrics  # reads the synonyms
 
-    names = [repr(value) for value in values]
+    names = list(map(repr, values))
     for index, value in enumerate(values[:_EXPLAINED]):
-        close = close_metrics(catalogue, value) if name == "metric_ids" else None
+        close = None
+        if name == "metric_ids":
+            close = close_metrics(catalogue, value)
         names[index] = suggest.quoted(value, texts, close)
     return listed(names)
 
 
 def _quote(name: str, values: tuple[str, ...]) -> str:
-    # Conditions are a text already.
-    return values[0] if name == "select" else listed(list(map(repr, values)))
+    if name == "select":  # a text already
+        return values[0]
+    return listed(list(map(repr, values)))

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from math import inf
-from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias
 
 from attrs import asdict, field, frozen
 
@@ -21,7 +20,7 @@ from asyncfin.model.period import (
     period_hint,
     read_label,
 )
-from asyncfin.words import counted, either, listed, spanned
+from asyncfin.words import counted, listed, spanned
 
 # Month 1 of year 1, counted as in `Period.fiscal_end`: a long period can start before
 # it.
@@ -57,12 +56,16 @@ def _read_bound(name: str, value: Bound | None, month: int) -> Period | None:
 
 def _read_start(value: Bound | None) -> Period | None:
     period = _read_bound("start", value, 1)
-    return period and Period.ending(max(period.fiscal_start, _FIRST_MONTH))
+    if period is None:
+        return None
+    return Period.ending(max(period.fiscal_start, _FIRST_MONTH))
 
 
 def _read_end(value: Bound | None) -> Period | None:
     period = _read_bound("end", value, 12)
-    return period and Period.ending(period.fiscal_end)
+    if period is None:
+        return None
+    return Period.ending(period.fiscal_end)
 
 
 class Listing(Protocol):
@@ -74,15 +77,17 @@ class Listing(Protocol):
 
 def _read_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     # A label is a str, which is iterable too.
-    entries = [value] if isinstance(value, (Period, str)) else value
-    if not isinstance(entries, Iterable):
+    if isinstance(value, (Period, str)):
+        value = [value]
+    if not isinstance(value, Iterable):
         raise SelectionError(
             "periods must be Periods or their labels, not "
             f"{checks.short_repr(value)}{period_hint(value)}"
         )
     periods: dict[Period, None] = {}
-    for entry in entries:
-        period = Period.parse(entry) if isinstance(entry, str) else entry
+    for period in value:
+        if isinstance(period, str):
+            period = Period.parse(period)
         if not isinstance(period, Period):
             raise SelectionError(
                 "periods must contain Periods or their labels, not "
@@ -120,20 +125,29 @@ class _Listed:
         Raises:
             SelectionError: none of the catalogues has such a period.
         """
+        listings: list[Any] = []
         # A Catalogue is iterable too, over its series.
-        listings: Any = (catalogues,) if hasattr(catalogues, "periods") else catalogues
-        listings = tuple(listings) if isinstance(listings, Iterable) else ()
-        if not listings or not all(hasattr(listing, "periods") for listing in listings):
+        if hasattr(catalogues, "periods"):
+            listings.append(catalogues)
+        elif isinstance(catalogues, Iterable):
+            listings += catalogues
+        union: set[Period] = set()
+        try:
+            for listing in listings:
+                union.update(listing.periods)
+        except AttributeError:
+            listings = []
+        if not listings:
             raise SelectionError(
-                "catalogues must be a Catalogue or several, not "
+                "catalogues must be a Catalogue or a collection of them, not "
                 f"{checks.short_repr(catalogues)}; write await "
                 "client.catalogue(entity_id)"
             )
-        union = {period for listing in listings for period in listing.periods}
-        if periods := self.among(union):
-            return Exact(periods)
-        has = f"periods: no catalogue has any of {self}; there are"
-        raise nothing_selected(has, union, self)
+        periods = self.among(union)
+        if not periods:
+            has = f"periods: no catalogue has any of {self}; there are"
+            raise nothing_selected(has, union, self)
+        return Exact(periods)
 
 
 @frozen(repr=False)
@@ -155,15 +169,19 @@ class Exact(_Listed):
     periods: tuple[Period, ...] = field(converter=_read_periods)
 
     def __repr__(self) -> str:
-        labels = [period.label for period in self.periods]
-        return f"Exact({labels if len(labels) > 1 else repr(labels[0])})"
+        labels = list(map(str, self.periods))
+        if len(labels) == 1:
+            return f"Exact({labels[0]!r})"
+        return f"Exact({labels})"
 
     def __str__(self) -> str:
-        return f"exactly {listed([period.label for period in self.periods])}"
+        return f"exactly {listed(list(map(str, self.periods)))}"
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
         """Return these periods, or none if the catalogue lists none of them."""
-        return () if set(self.periods).isdisjoint(periods) else self.periods
+        if set(self.periods).isdisjoint(periods):
+            return ()
+        return self.periods
 
 
 @frozen(repr=False)
@@ -196,22 +214,24 @@ class _Bounded(_Listed):
 
     def _write_ends(self) -> str:
         """Return the ends as a clause for people; "" without any."""
-        first = self.start and fiscal_month(self.start)
-        last = self.end and fiscal_month(self.end)
-        if first and last:
-            return f" that end from {first} to {last}"
-        if first:
-            return f" that end in {first} or later"
-        return f" that end in {last} or earlier" if last else ""
+        start, end = self.start, self.end
+        if start and end:
+            return f" that end from {fiscal_month(start)} to {fiscal_month(end)}"
+        if start:
+            return f" that end in {fiscal_month(start)} or later"
+        if end:
+            return f" that end in {fiscal_month(end)} or earlier"
+        return ""
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
         """Return those of the periods that are selected, oldest first."""
-        first = 0 if self.start is None else self.start.fiscal_end
-        last = inf if self.end is None else self.end.fiscal_end
         selected_periods = []
         for period in sorted(periods):
-            is_late_enough = first <= period.fiscal_end
-            if is_late_enough and period.fiscal_end <= last and self.admits(period):
+            if self.start is not None and period.fiscal_end < self.start.fiscal_end:
+                continue
+            if self.end is not None and period.fiscal_end > self.end.fiscal_end:
+                continue
+            if self.admits(period):
                 selected_periods.append(period)
         return tuple(selected_periods)
 
@@ -239,7 +259,9 @@ class FiscalRange(_Bounded):
 
     def __str__(self) -> str:
         ends = self._write_ends()
-        return f"the periods{ends}" if ends else "all periods"
+        if not ends:
+            return "all periods"
+        return f"the periods{ends}"
 
 
 @frozen(repr=False)
@@ -321,16 +343,20 @@ class Rule(_Bounded):
         return self.last is not None
 
     def admits(self, period: Period) -> bool:
-        ends_right = self.end_month in (None, period.end_month)
-        return period.duration_months == self.months and ends_right
+        if self.end_month is not None and period.end_month != self.end_month:
+            return False
+        return period.duration_months == self.months
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
-        return super().among(periods)[-(self.last or 0) :]
+        selected_periods = super().among(periods)
+        if self.last is None:
+            return selected_periods
+        return selected_periods[-self.last :]
 
     def __str__(self) -> str:
-        if self.last:
-            return f"the last {counted(self.last, self.kind)}{self._write_ends()}"
-        return f"all {self.kind}s{self._write_ends()}"
+        if self.last is None:
+            return f"all {self.kind}s{self._write_ends()}"
+        return f"the last {counted(self.last, self.kind)}{self._write_ends()}"
 
 
 class Annual(Rule):
@@ -380,13 +406,6 @@ Resolved: TypeAlias = Exact | FiscalRange | Trailing
 PeriodSelection: TypeAlias = Resolved | Rule
 
 
-def class_names(*kinds: type) -> str:
-    """Return selections and the rules as a list for messages: ``Exact, Annual,
-    Quarterly or HalfYearly``.
-    """
-    return either([kind.__name__ for kind in (*kinds, *RULES.values())])
-
-
 def check_period_selection(selection: object) -> None:
     """Reject anything but a selection; `instead` is what labels, words and classes
     probably mean.
@@ -397,9 +416,10 @@ def check_period_selection(selection: object) -> None:
     # Only the words of the class list go if there is something to write.
     kinds = "a period selection"
     if guess is None:
-        kinds = class_names(Exact, FiscalRange, Trailing)
-    is_class = isinstance(selection, type) and guess is not None
-    text = "a class" if is_class else checks.short_repr(selection)
+        kinds = "Exact, FiscalRange, Trailing, Annual, Quarterly or HalfYearly"
+    text = checks.short_repr(selection)
+    if isinstance(selection, type) and guess is not None:
+        text = "a class"
     raise SelectionError(f"periods must be {kinds}, not {text}", instead=guess)
 
 
@@ -421,34 +441,45 @@ def _read_selection(value: object) -> PeriodSelection | None:
     Values are labels or periods without a selection, words such as "last 4 quarters" or
     "5y", or the class in place of an object.
     """
-    kinds: list[Any] = [*RULES.values(), FiscalRange]
-    if isinstance(value, type) and value in kinds:
-        selection: PeriodSelection = value()
-        return selection
-    entries = list(value) if isinstance(value, (list, tuple, set)) else [value]
-    periods = [intended_period(entry) for entry in entries]
-    if periods and None not in periods:
-        labels = cast("list[Period]", periods)
-        return Exact(
-            dict.fromkeys(sorted(labels) if isinstance(value, set) else labels)
-        )
-    return _read_words(value) if isinstance(value, str) else None
+    kinds: tuple[type[Rule | FiscalRange], ...] = (*RULES.values(), FiscalRange)
+    for kind in kinds:
+        if value is kind:
+            return kind()
+    entries = value if isinstance(value, (list, tuple, set)) else [value]
+    periods: dict[Period, None] = {}
+    for entry in entries:
+        period = intended_period(entry)
+        if period is None:
+            return _read_words(value) if isinstance(value, str) else None
+        periods[period] = None
+    if not periods:
+        return None
+    if isinstance(value, set):
+        return Exact(sorted(periods))
+    return Exact(periods)
 
 
 def _read_words(text: str) -> PeriodSelection | None:
-    plain = " ".join(text.lower().replace("-", " ").replace("fiscal", " ").split())
-    if (match := re.fullmatch(_IN_WORDS, plain, re.ASCII)) is None:
+    words = text.lower().replace("-", " ").replace("fiscal", " ").split()
+    match = re.fullmatch(_IN_WORDS, " ".join(words), re.ASCII)
+    if match is None:
         return None
-    word, count = match["word"], int(match["count"] or 0)
-    if match["count"] and not count:
-        return None
-    if word in ("m", "month") and count:
-        return Trailing(count)
-    rule: type[Rule] | None = _WORDS.get(word)
+    word, count = match["word"], None
+    if match["count"]:
+        count = int(match["count"])
+        if count == 0:
+            return None
+        if word in ("m", "month"):
+            return Trailing(count)
     # A letter alone can mean anything.
-    if rule is None or (len(word) == 1 and not count):
+    elif len(word) == 1:
         return None
-    return rule(last=count or (1 if match["latest"] else None))
+    elif match["latest"]:
+        count = 1
+    rule: type[Rule] | None = _WORDS.get(word)
+    if rule is None:
+        return None
+    return rule(last=count)
 
 
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
@@ -461,8 +492,10 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
     check_period_selection(selection)
     match selection:
         case Exact() | Rule():
-            among = selection.among(periods)
-            return Exact(among) if among else None
+            exact_periods = selection.among(periods)
+            if not exact_periods:
+                return None
+            return Exact(exact_periods)
         case FiscalRange(start=start, end=end):
             # The spec requires both ends of a range (spec 4.3), so open ones are filled
             # in.
@@ -474,7 +507,9 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
             start, end = start or first, end or last
             # A range outside the catalogue's periods would cost a request and contain
             # nothing.
-            return FiscalRange(start, end) if start <= last and first <= end else None
+            if start > last or end < first:
+                return None
+            return FiscalRange(start, end)
     return selection
 
 
@@ -503,7 +538,7 @@ def nothing_selected(
         clause = f"; none of them has {selection.months} months"
         if selection.end_month:
             clause += f" and ends in month {selection.end_month}"
-        if not any(period.duration_months for period in listing):
+        if all(period.duration_months == 0 for period in listing):
             clause = "; all of them have duration 0 (points in time)"
             guess = FiscalRange()
     return SelectionError(

@@ -17,7 +17,6 @@ from asyncfin.model.selection import (
     FiscalRange,
     Rule,
     Trailing,
-    class_names,
 )
 from asyncfin.model.series import CatalogueSeries, Series, no_series
 from asyncfin.optional import library
@@ -373,8 +372,8 @@ class Panel(Forms):
         """
         if isinstance(periods, Trailing):
             raise SelectionError(
-                f"periods must be periods, {class_names(Exact, FiscalRange)}, not "
-                f"{checks.short_repr(periods)}"
+                "periods must be periods, Exact, FiscalRange, Annual, Quarterly or "
+                f"HalfYearly, not {checks.short_repr(periods)}"
             )
         if isinstance(periods, FiscalRange | Rule):
             remaining = periods.among(self.periods)

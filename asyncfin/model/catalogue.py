@@ -222,20 +222,21 @@ class Catalogue(Dataset, Tabular):
 
     @cached_property
     def _scopes(self) -> dict[ScopeRef, Scope]:
-        return {
-            ScopeRef(group.scope_group_id, scope.scope_id): scope
-            for group in self.scope_groups
-            for scope in group.scopes
-        }
+        scopes: dict[ScopeRef, Scope] = {}
+        for group in self.scope_groups:
+            for scope in group.scopes:
+                scopes[ScopeRef(group.scope_group_id, scope.scope_id)] = scope
+        return scopes
 
     def scope_names(self, path: ScopePath) -> tuple[str, ...]:
         """Return the names of the scopes on a path, in order; the id of an unlisted
         scope.
         """
-        return tuple(
-            self._scopes[ref].name if ref in self._scopes else ref.scope_id
-            for ref in path
-        )
+        names = []
+        for ref in path:
+            scope = self._scopes.get(ref)
+            names.append(ref.scope_id if scope is None else scope.name)
+        return tuple(names)
 
     def listed_scopes(self, path: ScopePath) -> list[Scope]:
         """Return the scopes on a path, in order, without unlisted ones."""
@@ -252,10 +253,9 @@ class Catalogue(Dataset, Tabular):
 
     def __getitem__(self, series_id: str) -> CatalogueSeries:
         # A list has no hash, so that it can't be looked up.
-        place = self.places.get(series_id) if isinstance(series_id, str) else None
-        if place is None:
+        if not isinstance(series_id, str) or series_id not in self.places:
             raise no_series(series_id, self.series)
-        return self.series[place]
+        return self.series[self.places[series_id]]
 
     @cached_property
     def _search_index(self) -> Index:
@@ -340,7 +340,9 @@ class Catalogue(Dataset, Tabular):
                 them.
             subject: who does not have them, such as "no entity". "": this entity.
         """
-        return explain(self, missing, subject) if missing else ""
+        if not missing:
+            return ""
+        return explain(self, missing, subject)
 
     def resolve(self, periods: PeriodSelection) -> Resolved:
         """Return the periods to request: rules and open ends resolved against the
@@ -360,40 +362,44 @@ class Catalogue(Dataset, Tabular):
         metrics = counted(len(self.by_metric), "metric")
         paths = counted(len(self.by_path), "scope path")
         groups = counted(len(self.groups), "reporting group")
-        periods = f"{counted(len(self.periods), 'period')}: {spanned(self.periods)}"
+        periods = "no periods"
+        if self.periods:
+            periods = f"{counted(len(self.periods), 'period')}: {spanned(self.periods)}"
         lines = [
             named_entity(self),
             f"publication {self.dataset_id} of "
             f"{self.created_timestamp:%Y-%m-%d %H:%M %Z}",
             f"{len(self.series):,} series: {metrics}, {paths}, {groups}",
-            periods if self.periods else "no periods",
+            periods,
         ]
-        lines += [
-            f"  {group.reporting_group_id}: {len(group.series):,} series"
-            for group in self.groups
-        ]
+        for group in self.groups:
+            lines.append(f"  {group.reporting_group_id}: {len(group.series):,} series")
         return "\n".join(map(printable, lines))
 
     def __repr__(self) -> str:
         # asyncio.run builds the result's repr and discards it, so the cached properties
         # are not used here.
-        series = sum(len(group.series) for group in self.groups)
+        series_count = 0
+        for group in self.groups:
+            series_count += len(group.series)
         periods = counted(len(self.periods), "period")
-        return f"<Catalogue of {named_entity(self)}: {series:,} series, {periods}>"
+        entity = named_entity(self)
+        return f"<Catalogue of {entity}: {series_count:,} series, {periods}>"
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
         metrics = []
         for metric_id, series in islice(self.by_metric.items(), _SHOWN_METRICS):
-            paths = {member.scopes for member in series}
+            paths = set(map(attrgetter("scopes"), series))
             counts = str(len(paths)), f"{len(series):,}"
             metrics.append((metric_id, series[0].label, *counts))
         heads = ("metric", "label", "scope paths", "series")
         notes = []
-        if hidden_count := len(self.by_metric) - len(metrics):
-            count = counted(hidden_count, "more metric")
-            notes.append(f"{count}: catalogue.search(text), catalogue.to_pandas()")
+        hidden_count = len(self.by_metric) - len(metrics)
+        if hidden_count:
+            more = counted(hidden_count, "more metric")
+            notes.append(f"{more}: catalogue.search(text), catalogue.to_pandas()")
         return document(str(self).split("\n"), [Table(heads, metrics, names=2)], notes)
 
 

@@ -106,8 +106,11 @@ class Tabular:
         """Yield a row for each series that a Select means: the cells of `to_arrow` by
         column.
         """
-        for series in self.series if select is None else self.select(select):
-            yield {column.name: column.read(self, series) for column in COLUMNS}
+        series = self.series
+        if select is not None:
+            series = self.select(select)
+        for member in series:
+            yield {column.name: column.read(self, member) for column in COLUMNS}
 
     def to_arrow(self, select: Select | None = None) -> pyarrow.Table:
         """Return an Arrow table with a row for each series, in catalogue order. No
@@ -161,13 +164,9 @@ def pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:
     older versions invent zeros for those that a group does not have.
     """
     library("pandas", "pandas")
-    fields = [
-        pa.field(field.name, field.type.value_type, metadata=field.metadata)
-        if pa.types.is_dictionary(field.type)
-        else field
-        for field in table.schema
-    ]
-    frame: pandas.DataFrame = table.cast(
-        pa.schema(fields, table.schema.metadata)
-    ).to_pandas()
+    schema = table.schema
+    for index, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type):
+            schema = schema.set(index, field.with_type(field.type.value_type))
+    frame: pandas.DataFrame = table.cast(schema).to_pandas()
     return frame

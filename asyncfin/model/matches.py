@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, Self
 
 from attrs import frozen
@@ -55,7 +56,9 @@ class Match:
 
     def note(self, text: str) -> str:
         """Return a text of the series, with the period since which it has no values."""
-        return text if self.ended is None else f"{text} (no value since {self.ended})"
+        if self.ended is None:
+            return text
+        return f"{text} (no value since {self.ended})"
 
 
 class SearchResult(tuple[CatalogueSeries, ...]):
@@ -74,7 +77,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
 
     def __new__(cls, matches: Iterable[Match], catalogue: Any) -> Self:
         matches = tuple(matches)
-        result = super().__new__(cls, (match.series for match in matches))
+        result = super().__new__(cls, map(attrgetter("series"), matches))
         result.matches, result._catalogue = matches, catalogue
         return result
 
@@ -121,13 +124,17 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         return rows
 
     def _count_hidden(self, limit: int) -> list[str]:
-        return [f"and {len(self) - limit:,} more"] if len(self) > limit else []
+        if len(self) <= limit:
+            return []
+        return [f"and {len(self) - limit:,} more"]
 
     @property
     def _head(self) -> list[str]:
         if not self:
             return ["no series is found"]
-        return ["no series has all these words; close to them:"] if self.close else []
+        if self.close:
+            return ["no series has all these words; close to them:"]
+        return []
 
     def __repr__(self) -> str:
         lines = self._head
@@ -151,5 +158,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         for row in self._make_rows(_SHOWN_HTML):
             cells = [shorten_middle(cell, _WIDEST) for cell in row]
             rows.append(cells)
-        tables = [Table(_HEADS, rows, names=4)] if rows else []
+        tables = []
+        if rows:
+            tables.append(Table(_HEADS, rows, names=4))
         return document(self._head, tables, self._count_hidden(_SHOWN_HTML))

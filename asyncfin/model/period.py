@@ -135,10 +135,12 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
         """
         _year_end("year_end", year_end)
         _named_after("named_after", named_after)
+        month = self.fiscal_end - 1 + (year_end - 12)
         # A year that begins in January ends in its own calendar year, whatever it is
         # named after.
-        later = 1 if named_after == "start" and year_end < 12 else 0
-        year, index = divmod(self.fiscal_end - 1 + (year_end - 12) + 12 * later, 12)
+        if named_after == "start" and year_end < 12:
+            month += 12
+        year, index = divmod(month, 12)
         if not MINYEAR <= year <= MAXYEAR:
             raise ArgumentError(
                 f"{self} ends in year {year}, and dates are of the years {MINYEAR} to "
@@ -161,7 +163,10 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
             SelectionError: the text is not the label of a period. Its `instead` is the
                 label that was probably meant.
         """
-        if not isinstance(label, str) or (period := read_label(label)) is None:
+        period = None
+        if isinstance(label, str):
+            period = read_label(label)
+        if period is None:
             guess = intended_period(label)
             raise SelectionError(
                 "period must be a label such as FY2024, FY2024-Q3, FY2024-H1, "
@@ -195,8 +200,9 @@ def read_label(text: str) -> Period | None:
     """
     period = _read_long_label(text)
     # Labels are used as keys, so FY2024-H2 must have no second one, FY2024-12-06M.
-    is_label = period is not None and period.label in (text, f"FY{text}")
-    return period if is_label else None
+    if period is None or period.label not in (text, f"FY{text}"):
+        return None
+    return period
 
 
 def fiscal_month(period: Period) -> str:
@@ -224,8 +230,9 @@ def _make_part(year: int, part: str | None) -> Period:
     number = int(part.strip("QHM"))
     if "M" in part:
         return Period(year, number, number)
-    months = 3 if "Q" in part else 6
-    return Period(year, number * months, months)
+    if "Q" in part:
+        return Period(year, number * 3, 3)
+    return Period(year, number * 6, 6)
 
 
 # A smaller bare year is probably a count.
@@ -267,11 +274,15 @@ def _read_mistaken(text: str) -> Period | None:
         # Two digits alone are probably a count.
         if not part and "FY" not in plain:
             return None
-        year += 1900 if year >= 70 else 2000
+        year += 2000
+        if year >= 2070:
+            year -= 100
     return _make_part(year, part)
 
 
 def period_hint(value: object) -> str:
     """Return ``; write "FY2023"`` for a value that probably means a period, or ""."""
     period = intended_period(value)
-    return f'; write "{period.label}"' if period else ""
+    if period is None:
+        return ""
+    return f'; write "{period.label}"'

@@ -46,7 +46,9 @@ def _read_ids(value: OneOf) -> tuple[str, ...]:
 
 # Not attrs' own `optional`, whose argument type checkers take for Any.
 def _read_optional_ids(value: OneOf | None) -> tuple[str, ...] | None:
-    return None if value is None else _read_ids(value)
+    if value is None:
+        return None
+    return _read_ids(value)
 
 
 def _check_entries(name: str, entries: object, kind: type, cap: int) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -83,30 +83,28 @@ def parse_path(text: str) -> ScopePath:
         raise SelectionError(
             f"scope path must be a text such as product=iPhone, not {short_repr(text)}"
         )
-    return tuple(_parse_ref(part, text) for part in text.split("|")) if text else ()
-
-
-def _parse_ref(part: str, path: str) -> ScopeRef:
-    group, equals, scope = part.partition("=")
-    if not equals or "=" in scope:
-        wrong = f", and {short_repr(part)} is not" if part != path else ""
-        raise SelectionError(
-            f"scope path {short_repr(path)} must be written group=scope|group=scope, "
-            "such as"
-            f" product=iPhone{wrong}"
-        )
-    return ScopeRef(_unescape(group, path), _unescape(scope, path))
+    references: list[ScopeRef] = []
+    if not text:
+        return ()
+    for part in text.split("|"):
+        group, equals, scope = part.partition("=")
+        if not equals or "=" in scope:
+            raise SelectionError(
+                f"scope path {short_repr(text)} must be written "
+                "group=scope|group=scope, such as product=iPhone, and "
+                f"{short_repr(part)} is not"
+            )
+        references.append(ScopeRef(_unescape(group, text), _unescape(scope, text)))
+    return tuple(references)
 
 
 def _is_ref(value: object) -> bool:
     """Return whether a value is a reference of str ids, or a pair of str."""
     if isinstance(value, ScopeRef):
         return isinstance(value.scope_group_id, str) and isinstance(value.scope_id, str)
-    return (
-        isinstance(value, (tuple, list))
-        and len(value) == 2
-        and all(isinstance(part, str) for part in value)
-    )
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        return False
+    return isinstance(value[0], str) and isinstance(value[1], str)
 
 
 def as_path(value: object) -> ScopePath:
@@ -124,8 +122,9 @@ def as_path(value: object) -> ScopePath:
                 "scope path must be of ScopeRef or pairs (scope_group_id, scope_id), "
                 f"not {short_repr(reference)}"
             )
-        is_made = isinstance(reference, ScopeRef)
-        path.append(reference if is_made else ScopeRef(*reference))
+        if not isinstance(reference, ScopeRef):
+            reference = ScopeRef(*reference)
+        path.append(reference)
     return tuple(path)
 
 
@@ -133,14 +132,15 @@ def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
     """Return scope paths from a collection of them, or a single one, in any form that
     `as_path` accepts.
     """
-    entries: object = value
-    if isinstance(entries, (str, ScopeRef)):
-        return (as_path(entries if isinstance(entries, str) else (entries,)),)
-    if not isinstance(entries, Iterable):
+    if isinstance(value, str):
+        return (parse_path(value),)
+    if isinstance(value, ScopeRef):
+        return (as_path((value,)),)
+    if not isinstance(value, Iterable):
         raise SelectionError(
-            f"scope_combinations must be scope paths, not {short_repr(entries)}"
+            f"scope_combinations must be scope paths, not {short_repr(value)}"
         )
-    items = tuple(entries)
+    items: tuple[Any, ...] = tuple(value)
     # Several references are one path: a collection of paths contains tuples of them.
     if items and all(map(_is_ref, items)):
         return (as_path(items),)

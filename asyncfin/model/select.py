@@ -26,12 +26,15 @@ Ids: TypeAlias = tuple[str, ...] | None
 
 def _read_ids(value: OneOf | None) -> Ids:
     """Read a str as one id, a collection as distinct ids; the class rejects others."""
-    if value is None or isinstance(value, str):
-        return None if value is None else (value,)
-    ids = tuple(value) if isinstance(value, Iterable) else (value,)
-    # Others than str may not be hashable.
-    are_texts = all(isinstance(entry, str) for entry in ids)
-    return tuple(dict.fromkeys(ids)) if are_texts else ids
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return (value,)
+    ids = tuple(value)
+    try:
+        return tuple(dict.fromkeys(ids))
+    except TypeError:  # something else than a str, which has no hash
+        return ids
 
 
 def _read_paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
@@ -41,7 +44,9 @@ def _read_paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
             f"{checks.short_repr(value)};"
             " several metrics are one collection: Select([first, second])"
         )
-    return None if value is None else tuple(dict.fromkeys(as_paths(value)))
+    if value is None:
+        return None
+    return tuple(dict.fromkeys(as_paths(value)))
 
 
 # The fields whose values are no ids; their converters check them.
@@ -63,10 +68,11 @@ class Wanted:
     series_id: str | None
 
     def __str__(self) -> str:
-        triple = (
-            f"({self.metric_id}, {self.reporting_group_id}, {format_path(self.scopes)})"
-        )
-        return triple if self.series_id is None else f"{self.series_id} {triple}"
+        path = format_path(self.scopes)
+        triple = f"({self.metric_id}, {self.reporting_group_id}, {path})"
+        if self.series_id is None:
+            return triple
+        return f"{self.series_id} {triple}"
 
 
 @frozen(repr=False)
@@ -125,13 +131,14 @@ class Select:
             # An empty choice is mostly a filter that found nothing; read as "no choice"
             # it would request everything.
             if value == ():
-                # As `of` and the JSON call it.
-                shown_name = "series" if name == "picked" else name
+                if name == "picked":
+                    name = "series"  # as `of` and the JSON call it
                 raise SelectionError(
-                    f"{shown_name} must not be empty; leave it out to take every one"
+                    f"{name} must not be empty; leave it out to take every one"
                 )
-            is_ids = isinstance(value, tuple) and name not in _OBJECTS
-            for entry in value if is_ids else ():
+            if not isinstance(value, tuple) or name in _OBJECTS:
+                continue
+            for entry in value:
                 if not isinstance(entry, str):
                     raise SelectionError(
                         f"{name} must be a str or a collection of str, not "
@@ -151,9 +158,9 @@ class Select:
         Kept are each one's metric, reporting group and scope path, and its id, which
         decides only where a catalogue has more than one series of a triple.
         """
-        is_series = isinstance(series, (CatalogueSeries, Series))
-        is_single = is_series or not isinstance(series, Iterable)
-        entries: Any = [series] if is_single else series
+        entries: Any = series
+        if not isinstance(series, Iterable):
+            entries = [series]
         rows: dict[Wanted, None] = {}  # in order: the same choice is the same Select
         for entry in entries:
             if not isinstance(entry, (CatalogueSeries, Series)):
@@ -182,11 +189,13 @@ class Select:
             fields["where"] = fields.pop("name")
         if self.picked is not None:
             del fields["picked"]
-            fields["series"] = [
-                [row.metric_id, row.reporting_group_id, format_path(row.scopes)]
-                + ([] if row.series_id is None else [row.series_id])
-                for row in self.picked
-            ]
+            rows: list[list[str]] = []
+            for row in self.picked:
+                path = format_path(row.scopes)
+                rows.append([row.metric_id, row.reporting_group_id, path])
+                if row.series_id is not None:
+                    rows[-1].append(row.series_id)
+            fields["series"] = rows
         return json.dumps(fields, ensure_ascii=False)
 
     @classmethod
@@ -227,32 +236,37 @@ class Select:
         """Return the fields that are not None, with paths in their text form."""
         values = asdict(self, recurse=False)
         if self.scope_combinations is not None:
-            values["scope_combinations"] = (*map(format_path, self.scope_combinations),)
+            paths = map(format_path, self.scope_combinations)
+            values["scope_combinations"] = tuple(paths)
         return {name: value for name, value in values.items() if value is not None}
 
     def __repr__(self) -> str:
         # The constructor has no public argument for picked series.
         if self.picked is not None and self.where is None:
             return f"Select.from_json({self.to_json()!r})"
-        fields = self._list_fields().items()
-        return f"Select({', '.join(f'{name}={value!r}' for name, value in fields)})"
+        arguments = []
+        for name, value in self._list_fields().items():
+            arguments.append(f"{name}={value!r}")
+        return f"Select({', '.join(arguments)})"
 
 
 def _read_rows(rows: Any) -> tuple[Wanted, ...] | None:
     """Read the picked series of a written Select."""
     if rows is None:
         return None
-    for row in rows if isinstance(rows, list) else [rows]:
-        is_row = isinstance(row, list) and len(row) in (3, 4)
-        if not is_row or not all(isinstance(text, str) for text in row):
+    entries = rows if isinstance(rows, list) else [rows]
+    picked = []
+    for entry in entries:
+        is_row = isinstance(entry, list) and len(entry) in (3, 4)
+        if not is_row or not all(isinstance(text, str) for text in entry):
             raise SelectionError(
                 "series must be rows of metric, reporting group and scope path, with "
                 f"or without a series id, not {checks.short_repr(rows)}"
             )
-    return tuple(
-        Wanted(metric, group, parse_path(path), *(series_id or [None]))
-        for metric, group, path, *series_id in rows
-    )
+        metric_id, group_id, path, *ids = entry
+        series_id = ids[0] if ids else None
+        picked.append(Wanted(metric_id, group_id, parse_path(path), series_id))
+    return tuple(picked)
 
 
 def check_select(select: object) -> None:

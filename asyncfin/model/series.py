@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import compress
 from operator import attrgetter, call
 from types import MappingProxyType
+from typing import Any
 
 from attrs import field, frozen
 from msgspec import Struct
@@ -99,8 +100,10 @@ def cell_of(series: "CatalogueSeries | Series", name: str) -> str | None:
     """Return a field of a series as the text of a cell, a scope path in its text form;
     None without one.
     """
-    value = getattr(series, name)
-    return format_path(value) if name == "scopes" else value
+    if name == "scopes":
+        return format_path(series.scopes)
+    text: str | None = getattr(series, name)
+    return text
 
 
 def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
@@ -109,15 +112,16 @@ def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
     """
     if not isinstance(key, str):
         return KeyError(f"no series {short_repr(key)}: the key is a series_id")
-    if of_metric := [member for member in series if member.metric_id == key]:
-        texts = [
-            f"{member.series_id} ({format_path(member.scopes)}, "
-            f"{member.reporting_group_id})"
-            for member in of_metric
-        ]
+    texts = []
+    for member in series:
+        if member.metric_id == key:
+            path = format_path(member.scopes)
+            texts.append(f"{member.series_id} ({path}, {member.reporting_group_id})")
+    if texts:
         return KeyError(f"no series {key!r}; of that metric: {listed(texts, 5)}")
-    metric_ids = [*dict.fromkeys(member.metric_id for member in series)]
-    text = suggest.quoted(key, [*metric_ids, *(member.series_id for member in series)])
+    metric_ids = list(dict.fromkeys(map(attrgetter("metric_id"), series)))
+    series_ids = map(attrgetter("series_id"), series)
+    text = suggest.quoted(key, [*metric_ids, *series_ids])
     if text == short_repr(key):
         text += suggest.all_of(metric_ids)
     return KeyError(f"no series {text}")
@@ -175,7 +179,9 @@ def shown_text(value: Value) -> str:
     """Return the text of a value; its number if the text is blank, which would read as
     a gap.
     """
-    return value.text if value.text.strip() else str(value.number)
+    if value.text.strip():
+        return value.text
+    return str(value.number)
 
 
 # Not slotted: `values` are cached in the dictionary of an object that is otherwise
@@ -233,7 +239,8 @@ class Series:
     def values(self) -> tuple[Value | None, ...]:
         # By hand: cached_property takes a lock in Python 3.11, a microsecond for each
         # of thousands of series.
-        if (values := self.__dict__.get("_values")) is None:
+        values = self.__dict__.get("_values")
+        if values is None:
             values = self.__dict__["_values"] = self._decode()
         return values
 
@@ -245,40 +252,44 @@ class Series:
             SelectionError: the panel does not have this period, or it is neither.
             MalformedAnswerError: the values, which are decoded now, break the spec.
         """
-        key = Period.parse(period) if isinstance(period, str) else period
+        key: Any = period
+        if isinstance(period, str):
+            key = Period.parse(period)
         # None would claim that the service has no observation there, which was not
         # requested.
         if key not in self.periods:
-            have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
-            hint = "" if isinstance(key, Period) else period_hint(key)
+            span = "none"
+            if self.periods:
+                span = spanned(self.periods)
+            hint = ""
+            if not isinstance(key, Period):
+                hint = period_hint(key)
             raise SelectionError(
-                f"period must be one of the panel's, not {short_repr(period)}: "
-                f"{have}{hint}"
+                f"period must be one of the panel's, not {short_repr(period)}: it has "
+                f"{span}{hint}"
             )
         return self.values[self.periods.index(key)]
 
     def __str__(self) -> str:
-        pairs = list(self.observations())
-        head = (
-            f"{self.label} ({self.series_id}): "
-            f"{counted(len(pairs), f'{self._version} value'.lstrip())}"
-        )
-        if not pairs:
+        periods = list(compress(self.periods, self.values))
+        count = counted(len(periods), f"{self._version} value".lstrip())
+        head = f"{self.label} ({self.series_id}): {count}"
+        if not periods:
             return printable(head)
-        period, latest = pairs[-1]
-        span = spanned([period for period, _ in pairs])
+        *_, (period, latest) = self.observations()
+        span = spanned(periods)
         return printable(f"{head}, {span}; in {period} {shown_text(latest)}")
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        rows = [
-            (period.label, shown_text(value), value.fill_type)
-            for period, value in self.observations()
-        ]
-        return document(
-            [str(self)], [Table(("period", "value", "fill type"), rows)] if rows else []
-        )
+        rows = []
+        for period, value in self.observations():
+            rows.append((period.label, shown_text(value), value.fill_type))
+        tables = []
+        if rows:
+            tables.append(Table(("period", "value", "fill type"), rows))
+        return document([str(self)], tables)
 
     def observations(self) -> Iterator[tuple[Period, Value]]:
         """Return the pairs (Period, Value) where there is a value, in the order of

@@ -398,8 +398,8 @@ class Catalogue(Dataset, Tabular):
         notes = []
         hidden_count = len(self.by_metric) - len(metrics)
         if hidden_count:
-            more = counted(hidden_count, "more metric")
-            notes.append(f"{more}: catalogue.search(text), catalogue.to_pandas()")
+            text = counted(hidden_count, "more metric")
+            notes.append(f"{text}: catalogue.search(text), catalogue.to_pandas()")
         return document(str(self).split("\n"), [Table(heads, metrics, names=2)], notes)
 
 

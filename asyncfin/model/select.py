@@ -255,7 +255,7 @@ def _read_rows(rows: Any) -> tuple[Wanted, ...] | None:
     if rows is None:
         return None
     entries = rows if isinstance(rows, list) else [rows]
-    picked = []
+    wanted_rows = []
     for entry in entries:
         is_row = isinstance(entry, list) and len(entry) in (3, 4)
         if not is_row or not all(isinstance(text, str) for text in entry):
@@ -265,8 +265,8 @@ def _read_rows(rows: Any) -> tuple[Wanted, ...] | None:
             )
         metric_id, group_id, path, *ids = entry
         series_id = ids[0] if ids else None
-        picked.append(Wanted(metric_id, group_id, parse_path(path), series_id))
-    return tuple(picked)
+        wanted_rows.append(Wanted(metric_id, group_id, parse_path(path), series_id))
+    return tuple(wanted_rows)
 
 
 def check_select(select: object) -> None:

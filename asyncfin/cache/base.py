@@ -7,13 +7,12 @@ import logging
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from math import inf
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 from attrs import frozen
 
@@ -29,12 +28,7 @@ from asyncfin.cache.codec import (
     seal,
     verify,
 )
-from asyncfin.cache.entries import (
-    CATALOGUE,
-    Key,
-    Memory,
-    distinct,
-)
+from asyncfin.cache.entries import CATALOGUE, Entry, Key, Memory, distinct
 from asyncfin.cache.record import EntityRecord, later
 from asyncfin.cache.store import Store, partition_key
 from asyncfin.errors import ArgumentError, printable
@@ -45,6 +39,8 @@ from asyncfin.wire.token import TokenSource
 _log = logging.getLogger("asyncfin.cache")
 
 MiB = 1024 * 1024
+# Data that was read from a store, or put there, stays decoded up to this much.
+MEMORY_BYTES = 64 * MiB
 # A store that fails, or takes longer than the first, is not used for the second.
 STORE_SECONDS = 2.0
 _AWAY_SECONDS = 2.0
@@ -53,10 +49,11 @@ _STRICT_SECONDS = 60.0
 _WARNING_EVERY = 60.0
 # How long a process waits for another one that requests the same entity.
 LOCK_SECONDS = 10.0
+_POLL_SECONDS = 0.02
 # The name of a part has the number of its series and its bytes, so that `inspect` reads
 # no bodies.
 _PART = re.compile(r"/([0-9a-f]{16})-([0-9]+)-([0-9]+)$")
-_RECORD = "record"
+RECORD = "record"
 
 T = TypeVar("T")
 
@@ -74,8 +71,8 @@ class CacheStats:
         bytes: their size and that of the catalogues.
         hits: wanted series that were cached, since the cache was created.
         misses: wanted series that had to be requested.
-        broken: how many parts were damaged or could not be encoded, and how often the
-            disk or server could not be used.
+        broken: how many parts were damaged, and how often the disk or server could not
+            be used.
     """
 
     series: int
@@ -112,44 +109,28 @@ class Cache:
         self._account = checks.text().optional()("account", account)
         self._store = store
         self._place = place
+        # Part of what the data of a token goes by in memory: the digest reveals nothing
+        # where it is printed.
         self._secret = secrets.token_bytes(32)
-        self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
         self._hits = self._misses = self._broken = 0
         self._away_since = -inf
         self._warned_at = -inf
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
-        """Return the part of the cache that a client sees; the same object for the same
-        account.
+        """Return the part of the cache that a client sees.
 
         Raises:
             ArgumentError: the cache cannot determine the account, and needs its
                 `account`.
         """
-        if self._account is not None:
-            account = self._account.encode()
-            return self._get_partition(partition_key(base_url, "account", account))
-        return self._get_token_partition(base_url, token)
+        if self._account is None:
+            return self._get_token_partition(base_url, token)
+        account = self._account.encode()
+        return Partition(self, partition_key(base_url, "account", account))
 
     def _get_token_partition(self, base_url: str, token: TokenSource) -> Partition:
         """Return the partition of an account that only its token shows."""
         raise NotImplementedError
-
-    def _get_partition(
-        self, key: bytes, derive: Callable[[], Awaitable[bytes]] | None = None
-    ) -> Partition:
-        """Return the partition of an account's key; in the store it goes by the key
-        that `derive` returns, if that is another one.
-        """
-
-        async def return_key() -> bytes:
-            return key
-
-        # Keyed by what only this process knows: the digest reveals nothing where it is
-        # printed.
-        digest = blake2b(key, key=self._secret).digest()
-        partition = Partition(self, digest, derive or return_key)
-        return self._partitions.setdefault(digest, partition)
 
     def stats(self) -> CacheStats:
         """Return what this process has in memory and has done."""
@@ -166,7 +147,7 @@ class Cache:
         if self._store is None:
             return self.stats()
         series = size = 0
-        for name in await self._run_strictly(self._store.names(f"{FORMAT}/"), "read"):
+        for name in await self._run_strictly(self._store.names(f"{FORMAT}/")):
             if part := _PART.search(name):
                 series += int(part[2])
                 size += int(part[3])
@@ -187,8 +168,8 @@ class Cache:
             prefix = entity_prefix(entity_id)
         try:
             if self._store is not None:
-                names = await self._run_strictly(self._store.names(prefix), "cleared")
-                await self._run_strictly(self._store.drop(names), "cleared")
+                names = await self._run_strictly(self._store.names(prefix))
+                await self._run_strictly(self._store.drop(names))
         finally:
             self._memory.clear(entity_id)
 
@@ -197,7 +178,7 @@ class Cache:
         used again.
         """
 
-    async def _run_strictly(self, work: Awaitable[T], done: str) -> T:
+    async def _run_strictly(self, work: Awaitable[T]) -> T:
         """Return the result of an operation whose failure is an OSError."""
         try:
             async with asyncio.timeout(_STRICT_SECONDS):
@@ -206,10 +187,8 @@ class Cache:
             raise
         except Exception as error:  # noqa: BLE001  of a client library's many classes
             # Not from it: its text may contain what a URL contains.
-            text = (
-                f"the cache in {self._place} could not be {done}: "
-                f"{type(error).__name__}"
-            )
+            name = type(error).__name__
+            text = f"the cache in {self._place} could not be used: {name}"
             raise OSError(text) from None
 
     def _is_away(self) -> bool:
@@ -219,13 +198,9 @@ class Cache:
         # Not `now < until`: an event loop can have another clock than the last one.
         return 0 <= asyncio.get_running_loop().time() - self._away_since < _AWAY_SECONDS
 
-    async def _run(
-        self, work: Callable[[], Awaitable[T]], *, waiting: float = 0.0
-    ) -> T | None:
+    async def _run(self, work: Callable[[], Awaitable[T]]) -> T | None:
         """Return the result of an operation on the store, or None if it fails or takes
         too long.
-
-        `waiting` is how long it may wait for another process.
 
         Raises:
             ArgumentError: the store is not one that may be used.
@@ -233,47 +208,39 @@ class Cache:
         if self._is_away():
             return None
         try:
-            async with asyncio.timeout(STORE_SECONDS + waiting):
+            async with asyncio.timeout(STORE_SECONDS):
                 return await work()
         except ArgumentError:
             raise
         except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
-            self._fail(error)
+            now = self._away_since = asyncio.get_running_loop().time()
+            self._broken += 1
+            if not 0 <= now - self._warned_at < _WARNING_EVERY:
+                self._warned_at = now
+                # Its text may contain a URL with a password.
+                reason = getattr(error, "strerror", None) or type(error).__name__
+                text = printable(f"{self._place} can't be used at the moment: {reason}")
+                _log.warning("the cache in %s; it is skipped", text)
             return None
-
-    def _fail(self, error: Exception) -> None:
-        is_slow = isinstance(error, TimeoutError)
-        # Its text may contain a URL with a password.
-        name = "it takes too long" if is_slow else type(error).__name__
-        reason = getattr(error, "strerror", None) or name
-        now = asyncio.get_running_loop().time()
-        self._away_since = now
-        self._broken += 1
-        if not 0 <= now - self._warned_at < _WARNING_EVERY:
-            self._warned_at = now
-            text = printable(f"{self._place} can't be used at the moment: {reason}")
-            _log.warning("the cache in %s; it is skipped", text)
 
 
 class Partition:
-    """What a cache has of one account of one service, whose data in memory goes by
-    `digest`.
+    """What a cache has of one account of one service.
 
-    `derive` returns the digest by which it goes in the store, if there is one.
+    Its data in memory goes by `account`. In the store it goes by what `derive` returns,
+    and without it by the same.
     """
 
     def __init__(
         self,
         cache: Cache,
-        digest: bytes,
-        derive: Callable[[], Awaitable[bytes]] | None,
+        account: bytes,
+        derive: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         self._cache = cache
         self._memory = cache._memory
-        self._clock = cache._clock
-        self._account = digest
+        self._account = self._stored_account = account
         self._derive = derive
-        self._account_name = ""  # until it is derived
 
     @property
     def _store(self) -> Store:
@@ -283,9 +250,9 @@ class Partition:
     async def _make_prefix(self, entity_id: str) -> str:
         """Return what the keys of an entity begin with."""
         if self._derive is not None:
-            self._account_name = (await self._derive()).hex()[:32]
+            self._stored_account = await self._derive()
             self._derive = None
-        return entity_prefix(entity_id) + self._account_name
+        return entity_prefix(entity_id) + self._stored_account.hex()[:32]
 
     async def record(self, entity_id: str, token: str = "") -> EntityRecord | None:
         """Return the record of an entity, with what other processes have stored, or
@@ -293,7 +260,7 @@ class Partition:
 
         `token` is the digest of the client's token: a later rejection of it counts too.
         """
-        key, now = (self._account, entity_id, ""), self._clock()
+        key, now = (self._account, entity_id, ""), self._cache._clock()
         stored_record = await self._cache._run(partial(self._read_record, entity_id))
         if stored_record is not None:
             self._memory.observe(key, stored_record, now)
@@ -302,15 +269,8 @@ class Partition:
         return later(of_token, records.get(key), now)
 
     async def _read_record(self, entity_id: str) -> EntityRecord | None:
-        key = f"{await self._make_prefix(entity_id)}/{_RECORD}"
-        (row,) = await self._store.get([key])
-        if row is None:
-            return None
-        record = decode_record(key, row)
-        if record is None:
-            self._cache._broken += 1
-            await self._store.drop([key])
-        return record
+        name = f"{await self._make_prefix(entity_id)}/{RECORD}"
+        return (await self._load([name], decode_record)).get(name)
 
     async def observe(
         self, entity_id: str, record: EntityRecord, token: str = ""
@@ -322,17 +282,13 @@ class Partition:
         process.
         """
         key = self._account, entity_id, token
-        if not token:  # other processes have other digests
-            last = await self.record(entity_id)
-            if last == record or later(last, record, self._clock()) is not record:
-                return
-        self._memory.observe(key, record, self._clock())
-        if not token and self._cache._store is not None:
+        is_new = self._memory.observe(key, record, self._cache._clock())
+        if is_new and not token:  # other processes have other digests
             await self._cache._run(partial(self._put_record, entity_id, record))
 
     async def _put_record(self, entity_id: str, record: EntityRecord) -> None:
-        key = f"{await self._make_prefix(entity_id)}/{_RECORD}"
-        await self._store.put_if_later(key, encode_record(key, record))
+        name = f"{await self._make_prefix(entity_id)}/{RECORD}"
+        await self._store.put_if_later(name, seal(encode_record(record), name))
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         """Return the catalogue of a publication, or None if it is not cached."""
@@ -340,14 +296,14 @@ class Partition:
         if (catalogue := self._memory.get(key).catalogue) is not None:
             return catalogue
         for catalogue in (await self._read(key, (), decode_catalogue)).values():
-            self._memory.put_catalogue(key, catalogue)
+            self._memory.put(key, Entry.of(catalogue))
             return catalogue
         return None
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
         """Store the catalogue of its publication."""
         key = self._make_key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
-        self._memory.put_catalogue(key, catalogue)
+        self._memory.put(key, Entry.of(catalogue))
         part = secrets.token_hex(8)
         await self._put(key, part, 0, partial(encode_catalogue, catalogue))
 
@@ -369,14 +325,12 @@ class Partition:
         # the store.
         if series_ids is not None and entry.series_ids.issuperset(series_ids):
             return entry.blocks
-        blocks, cached_ids = entry.blocks, set(entry.series_ids)
         parts = await self._read(key, entry.parts, decode_blocks)
-        for part, part_blocks in parts.items():
-            new_blocks = distinct(part_blocks, cached_ids)
-            # Also where nothing is new: see `Memory.put_blocks`.
-            self._memory.put_blocks(key, new_blocks, part)
-            blocks += new_blocks
-        return blocks
+        entry = self._memory.get(key)  # others may have added to it meanwhile
+        for part, blocks in parts.items():
+            entry = entry.add(blocks, part)
+            self._memory.put(key, entry)
+        return entry.blocks
 
     async def put_blocks(
         self,
@@ -389,21 +343,16 @@ class Partition:
         already stays as it is.
         """
         key = self._make_key(entity_id, dataset_id, value_version)
-        new_blocks = stored_blocks = distinct(
-            blocks, set(self._memory.get(key).series_ids)
-        )
-        if not new_blocks:
+        blocks = distinct(blocks, set(self._memory.get(key).series_ids))
+        if not blocks:
             return
-        has_room = self._memory.has_room(new_blocks)
-        if not has_room or not self._cache._is_away():
+        if not self._memory.has_room(blocks):
             # In a thread, for it takes a millisecond a megabyte.
-            stored_blocks = await asyncio.to_thread(compress_blocks, new_blocks)
+            blocks = await asyncio.to_thread(compress_blocks, blocks)
         part = secrets.token_hex(8)
-        # Together, and first: a part that is noted without its blocks would never be
-        # read again.
-        self._memory.put_blocks(key, new_blocks if has_room else stored_blocks, part)
-        series = sum(len(block.series_ids) for block in stored_blocks)
-        await self._put(key, part, series, partial(encode_blocks, stored_blocks))
+        self._memory.put(key, self._memory.get(key).add(blocks, part))
+        series = sum(len(block.series_ids) for block in blocks)
+        await self._put(key, part, series, partial(encode_blocks, blocks))
 
     def count(self, *, hits: int, misses: int) -> None:
         """Count wanted series that were cached, and those that had to be requested."""
@@ -419,37 +368,35 @@ class Partition:
         """
         async with AsyncExitStack() as claim:
 
-            async def enter() -> None:
-                lock = self._store.lock(
-                    await self._make_prefix(entity_id), LOCK_SECONDS
-                )
-                await claim.enter_async_context(lock)
+            async def enter() -> bool:
+                prefix = await self._make_prefix(entity_id)
+                lock = self._store.lock(prefix, LOCK_SECONDS)
+                is_held = await claim.enter_async_context(lock)
+                if not is_held:
+                    await claim.aclose()
+                return is_held
 
-            await self._cache._run(enter, waiting=LOCK_SECONDS)
+            loop = asyncio.get_running_loop()
+            until = loop.time() + LOCK_SECONDS
+            while await self._cache._run(enter) is False and loop.time() < until:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SECONDS)
             yield
 
     def _make_key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._account, entity_id, publication_id(dataset_id), kind
 
-    async def _group(self, key: Key) -> str:
+    async def _make_group(self, key: Key) -> str:
         _, entity_id, publication, kind = key
-        prefix = await self._make_prefix(entity_id)
-        return f"{prefix}/{publication_name(publication)}.{kind}"
+        return f"{await self._make_prefix(entity_id)}/{hash_text(publication)}.{kind}"
 
     async def _put(
         self, key: Key, part: str, series: int, encode: Callable[[], bytes]
     ) -> None:
         """Store a part. One that cannot be stored is not tried again."""
-        if self._cache._is_away():
-            return
-        try:
-            body = await asyncio.to_thread(encode)
-        except Exception:  # noqa: BLE001  a result is never lost because it can't be stored
-            self._cache._broken += 1
-            return
 
         async def put() -> None:
-            name = f"{await self._group(key)}/{part}-{series}-{len(body)}"
+            body = await asyncio.to_thread(encode)
+            name = f"{await self._make_group(key)}/{part}-{series}-{len(body)}"
             await self._store.put(name, seal(body, name))
 
         await self._cache._run(put)
@@ -457,53 +404,58 @@ class Partition:
     async def _read(
         self, key: Key, parts: Collection[str], decode: Callable[[bytes], T]
     ) -> dict[str, T]:
-        """Return the stored parts under a key, by name, except `parts`. Corrupt ones
-        are deleted.
+        """Return the stored parts under a key, by name, except `parts`."""
+
+        async def read() -> dict[str, T]:
+            names = {}
+            for name in await self._store.names(f"{await self._make_group(key)}/"):
+                part = _PART.search(name)
+                if part is not None and part[1] not in parts:
+                    names[name] = part[1]
+            bodies = await self._load([*names], decode) if names else {}
+            return {names[name]: body for name, body in bodies.items()}
+
+        return await self._cache._run(read) or {}
+
+    async def _load(
+        self, names: list[str], decode: Callable[[bytes], T]
+    ) -> dict[str, T]:
+        """Return what is stored under names of one group. What is corrupt is
+        deleted.
         """
         results: dict[str, T] = {}
         corrupt = []
-
-        async def read() -> None:
-            group = await self._group(key)
-            names = {}
-            for name in await self._store.names(f"{group}/"):
-                part = _PART.search(name)
-                if part is not None and part[1] not in parts:
-                    names[part[1]] = name
-            rows = await self._store.get([*names.values()]) if names else ()
-            for (part_name, name), row in zip(names.items(), rows, strict=True):
-                if row is None:
-                    continue  # evicted since
-                try:
-                    results[part_name] = decode(verify(row, name))
-                except Exception:  # noqa: BLE001  verified, but not of this form
-                    corrupt.append(name)
-
-        await self._cache._run(read)
+        for name, row in zip(names, await self._store.get(names), strict=True):
+            if row is None:
+                continue  # evicted since
+            try:
+                results[name] = decode(verify(row, name))
+            except Exception:  # noqa: BLE001  verified, but not of this form
+                corrupt.append(name)
         if corrupt:
             self._cache._broken += len(corrupt)
-            await self._cache._run(partial(self._store.drop, corrupt))
+            with suppress(Exception):  # a read-only disk
+                await self._store.drop(corrupt)
         return results
 
 
 def entity_prefix(entity_id: str) -> str:
     """Return what all keys of an entity begin with, whatever the account."""
-    digest = blake2b(entity_id.encode("utf-8", "surrogatepass"), digest_size=16)
-    return f"{FORMAT}/{digest.hexdigest()}-"
+    return f"{FORMAT}/{hash_text(entity_id)}-"
 
 
-def publication_name(publication: str) -> str:
-    """Return a text for a publication that can be the name of a folder."""
-    digest = blake2b(publication.encode("utf-8", "surrogatepass"), digest_size=8)
+def hash_text(text: str) -> str:
+    """Return a text that can be the name of a folder."""
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16)
     return digest.hexdigest()
 
 
-def current_group(key: str, row: bytes) -> str | None:
-    """Return what the groups of an entity's current publication begin with, by its
-    record.
+def current_prefix(entity: str, row: bytes) -> str:
+    """Return what the keys of an entity's current publication begin with, by its record
+    if that shows one.
     """
-    record = decode_record(key, row)
-    if record is None or record.dataset_id is None:
-        return None
-    entity = key.removesuffix(f"/{_RECORD}")
-    return f"{entity}/{publication_name(publication_id(record.dataset_id))}."
+    with suppress(Exception):  # none, or a corrupt one
+        record = decode_record(verify(row, f"{entity}/{RECORD}"))
+        if record.dataset_id is not None:
+            return f"{entity}/{hash_text(publication_id(record.dataset_id))}."
+    return entity

@@ -10,38 +10,24 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
 import msgspec
-from attrs import fields
+from attrs import asdict
 
 from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import EPOCH
-from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
-from asyncfin.table.block import LEVEL, Axis, Block, PageText, zstd
-
-_CATALOGUE = tuple[
-    str,
-    str,
-    str,
-    datetime,
-    tuple[Period, ...],
-    tuple[ScopeGroup, ...],
-    tuple[ReportingGroup, ...],
-]
-_catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
-_FIELDS = [field.name for field in fields(Catalogue)]
-
+from asyncfin.table.block import LEVEL, Axis, Block, PageText, compress_blocks, zstd
 
 # Part of the names under which bytes are stored, so that bytes of another form are
 # never read: the number of the form, and the byte order of the arrays. Raise the number
 # when a stored field changes.
-FORMAT = f"9{sys.byteorder[0]}"
+FORMAT = f"10{sys.byteorder[0]}"
 _CHECKSUM_BYTES = 16
 
 
@@ -62,9 +48,12 @@ def verify(row: bytes, key: str) -> bytes:
     return body
 
 
+_catalogue_decoder = msgspec.msgpack.Decoder(Catalogue)
+
+
 def encode_catalogue(catalogue: Catalogue) -> bytes:
     """Return a catalogue as bytes, without its indexes."""
-    body = msgspec.msgpack.encode([getattr(catalogue, name) for name in _FIELDS])
+    body = msgspec.msgpack.encode(asdict(catalogue, recurse=False))
     # Names of fields and words repeat, so that a twentieth is left: a megabyte takes
     # longer to store, and to read, than to compress.
     return zstd.compress(body, LEVEL)
@@ -72,11 +61,11 @@ def encode_catalogue(catalogue: Catalogue) -> bytes:
 
 def decode_catalogue(body: bytes) -> Catalogue:
     """Return the catalogue that bytes hold."""
-    return Catalogue(*_catalogue_decoder.decode(zstd.decompress(body)))
+    return _catalogue_decoder.decode(zstd.decompress(body))
 
 
 def encode_blocks(blocks: Iterable[Block]) -> bytes:
-    """Return compressed blocks as bytes, which contain shared periods and texts
+    """Return blocks as bytes, compressed, which contain shared periods and texts
     once.
     """
     axes: dict[Axis, int] = {}
@@ -91,7 +80,7 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
             block.numbers,
             texts.setdefault(block.text, len(texts)),
         )
-        for block in blocks
+        for block in compress_blocks(blocks)
     ]
     # One array of numbers: a list of objects would take several times as long to read.
     flat = [
@@ -130,30 +119,23 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
     )
 
 
-_record_decoder = msgspec.msgpack.Decoder(tuple[str | None, int])
-_MICROSECOND = timedelta(microseconds=1)
+_record_decoder = msgspec.msgpack.Decoder(EntityRecord)
 _MOMENT_BYTES = 20
 
 
-def encode_record(key: str, record: EntityRecord) -> bytes:
-    """Return the row of a record, which begins with its moment."""
-    body = msgspec.msgpack.encode((record.dataset_id, record.status))
-    return seal(b"%020d" % max(0, microseconds(record.sent_at)) + body, key)
+def encode_record(record: EntityRecord) -> bytes:
+    """Return a record as bytes, which begin with its moment."""
+    return b"%020d" % microseconds(record.sent_at) + msgspec.msgpack.encode(record)
 
 
-def decode_record(key: str, row: bytes) -> EntityRecord | None:
-    """Return the record of a row, or None if it is corrupt."""
-    with suppress(ValueError, OverflowError):
-        body = verify(row, key)
-        dataset_id, status = _record_decoder.decode(body[_MOMENT_BYTES:])
-        sent_at = EPOCH + row_moment(body) * _MICROSECOND
-        return EntityRecord(sent_at, dataset_id, status)
-    return None
+def decode_record(body: bytes) -> EntityRecord:
+    """Return the record that bytes hold."""
+    return _record_decoder.decode(body[_MOMENT_BYTES:])
 
 
 def microseconds(moment: datetime) -> int:
     """Return a moment in microseconds of Unix time."""
-    return (moment - EPOCH) // _MICROSECOND
+    return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def row_moment(row: bytes) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 from threading import RLock
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from asyncfin.cache.record import EntityRecord, later
 from asyncfin.model.catalogue import Catalogue, publication_id
@@ -43,12 +43,12 @@ class LeastRecentlyUsed(Generic[K, V]):
         self._bound = bound
         self._size = size
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._lock = RLock()
+        self.lock = RLock()
         self.total = 0
 
     def list_items(self) -> list[tuple[K, V]]:
         """All keys and values, which does not count as a use of them."""
-        with self._lock:
+        with self.lock:
             return [(key, value) for key, (value, _) in self._entries.items()]
 
     def get(self, key: K) -> V | None:
@@ -62,7 +62,7 @@ class LeastRecentlyUsed(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Store the value of a key, in place of the one it had."""
         size = max(1, self._size(value))  # so that no number of empty ones stays
-        with self._lock:
+        with self.lock:
             self.pop(key)
             self._entries[key] = value, size
             self.total += size
@@ -71,13 +71,13 @@ class LeastRecentlyUsed(Generic[K, V]):
 
     def pop(self, key: K) -> None:
         """Drop a key."""
-        with self._lock:
+        with self.lock:
             if key in self._entries:
                 self.total -= self._entries.pop(key)[1]
 
     def demote(self, key: K) -> None:
         """Evict a key before all others, unless it is used again."""
-        with self._lock:
+        with self.lock:
             if key in self._entries:
                 self._entries.move_to_end(key, last=False)
 
@@ -94,6 +94,29 @@ class Entry:
     series_ids: frozenset[str] = frozenset()
     parts: frozenset[str] = frozenset()  # which parts of a store the blocks are from
 
+    @classmethod
+    def of(cls, catalogue: Catalogue) -> Entry:
+        """Return the entry of a catalogue."""
+        size = 1_000 + 600 * len(catalogue.series) + 100 * len(catalogue.periods)
+        for series in catalogue.series:
+            size += len(series.label) + len(series.description)
+        return cls(size, catalogue)
+
+    def add(self, blocks: Iterable[Block], part: str) -> Entry:
+        """Return the entry with the blocks of a part; series that it has stay as they
+        are.
+        """
+        series_ids = set(self.series_ids)
+        new_blocks = distinct(blocks, series_ids)
+        return Entry(
+            self.bytes + nbytes(new_blocks),
+            None,
+            self.blocks + new_blocks,
+            frozenset(series_ids),
+            # Also if nothing was added: a part that was read is not read again.
+            self.parts | {part},
+        )
+
 
 class Memory:
     """Records, and catalogues and blocks within a bound, by key; for any number of
@@ -108,35 +131,35 @@ class Memory:
         self._entries: LeastRecentlyUsed[Key, Entry] = LeastRecentlyUsed(
             max_bytes, lambda entry: entry.bytes
         )
-        self._lock = RLock()
         self.records: LeastRecentlyUsed[RecordKey, EntityRecord] = LeastRecentlyUsed(
             MAX_RECORDS
         )
 
-    def observe(self, key: RecordKey, record: EntityRecord, now: datetime) -> None:
+    def observe(self, key: RecordKey, record: EntityRecord, now: datetime) -> bool:
         """Record what a response has shown of an entity, unless a later request has
-        shown something.
+        shown something, and return whether that is new.
         """
-        with self._lock:
+        with self.records.lock:
             last = self.records.get(key)
-            if later(last, record, now) is not record:
-                return
+            if last == record or later(last, record, now) is not record:
+                return False
             self.records.put(key, record)
-            if last and last.dataset_id and record.rules_out(last.dataset_id):
-                publication = publication_id(last.dataset_id)
-                for kind in (CATALOGUE, *VALUE_VERSIONS):
-                    self._entries.demote((key[0], key[1], publication, kind))
+        if last and last.dataset_id and record.rules_out(last.dataset_id):
+            publication = publication_id(last.dataset_id)
+            for kind in (CATALOGUE, *VALUE_VERSIONS):
+                self._entries.demote((key[0], key[1], publication, kind))
+        return True
 
     def get(self, key: Key) -> Entry:
         """What is cached under a key, perhaps nothing."""
         return self._entries.get(key) or Entry()
 
-    def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
-        """Store a catalogue."""
-        size = 1_000 + 600 * len(catalogue.series) + 100 * len(catalogue.periods)
-        for series in catalogue.series:
-            size += len(series.label) + len(series.description)
-        self._put(key, Entry(size, catalogue))
+    def put(self, key: Key, entry: Entry) -> None:
+        """Store an entry, unless it would evict everything."""
+        if entry.bytes > self._max_bytes:
+            self._entries.pop(key)
+        else:
+            self._entries.put(key, entry)
 
     def has_room(self, blocks: Iterable[Block]) -> bool:
         """Whether blocks may stay as received: they are shared with the caller's
@@ -144,22 +167,6 @@ class Memory:
         """
         size = self._entries.total + nbytes(blocks)
         return size <= self._max_bytes * _UNCOMPRESSED_SHARE
-
-    def put_blocks(self, key: Key, blocks: Iterable[Block], part: str) -> None:
-        """Add the blocks of a part; series that are cached stay as they are."""
-        with self._lock:
-            entry = self.get(key)
-            series_ids = set(entry.series_ids)
-            new_blocks = distinct(blocks, series_ids)
-            entry = evolve(
-                entry,
-                bytes=entry.bytes + nbytes(new_blocks),
-                blocks=entry.blocks + new_blocks,
-                series_ids=frozenset(series_ids),
-                # Also if nothing was added: a part that was read is not read again.
-                parts=entry.parts | {part},
-            )
-            self._put(key, entry)
 
     def clear(self, entity_id: str | None) -> None:
         """Drop an entity, or everything."""
@@ -171,15 +178,9 @@ class Memory:
 
     def count(self) -> tuple[int, int]:
         """The number of series, and the bytes."""
-        entries = [entry for _, entry in self._entries.list_items()]
-        series = sum(len(entry.series_ids) for entry in entries)
-        return series, sum(entry.bytes for entry in entries)
-
-    def _put(self, key: Key, entry: Entry) -> None:
-        if entry.bytes > self._max_bytes:  # it would evict everything
-            self._entries.pop(key)
-        else:
-            self._entries.put(key, entry)
+        entries = self._entries.list_items()
+        series = sum(len(entry.series_ids) for _, entry in entries)
+        return series, self._entries.total
 
 
 def distinct(blocks: Iterable[Block], series_ids: set[str]) -> tuple[Block, ...]:

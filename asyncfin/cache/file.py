@@ -21,14 +21,21 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from errno import ELOOP
-from functools import partial
+from functools import cache, partial
 from hashlib import scrypt
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import time
 from typing import TypeVar
 
 from asyncfin import checks, local
-from asyncfin.cache.base import STORE_SECONDS, Cache, MiB, Partition, current_group
+from asyncfin.cache.base import (
+    MEMORY_BYTES,
+    RECORD,
+    Cache,
+    MiB,
+    Partition,
+    current_prefix,
+)
 from asyncfin.cache.codec import microseconds, row_moment
 from asyncfin.cache.record import FUTURE
 from asyncfin.cache.store import partition_key
@@ -38,8 +45,6 @@ from asyncfin.wire.token import TokenSource
 
 T = TypeVar("T")
 
-# Data that was read from the folder, or put into it, stays decoded up to this much.
-_MEMORY_BYTES = 64 * MiB
 _POLL_SECONDS = 0.02
 _ATTEMPTS = 3  # to make the folder of a file
 _SALT_BYTES = 32
@@ -50,7 +55,6 @@ _BLOCK = 4096
 _EVICTED_TO = 0.9
 _WRITTEN_BETWEEN = 1 / 16
 _TOUCHED_EVERY = 3_600
-_UNFINISHED_SECONDS = 60
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = _FOLDER | os.O_NONBLOCK
@@ -100,7 +104,7 @@ class FileCache(Cache):
         self._folder = Path(os.path.abspath(path))
         checks.positive_int("max_bytes", max_bytes)
         self._files = FolderStore(self._folder, max_bytes, clock)
-        memory = min(_MEMORY_BYTES, max_bytes)
+        memory = min(MEMORY_BYTES, max_bytes)
         super().__init__(memory, clock, self._files, str(self._folder), account=account)
 
     def __repr__(self) -> str:
@@ -123,8 +127,8 @@ class FileCache(Cache):
             )
             return partition_key(base_url, "token", key)
 
-        key = partition_key(base_url, "token", token.encode())
-        return self._get_partition(key, derive)
+        key = partition_key(base_url, "token", self._secret + token.encode())
+        return Partition(self, key, derive)
 
 
 class FolderStore:
@@ -163,11 +167,7 @@ class FolderStore:
             await self._run(put)
 
     async def names(self, prefix: str) -> list[str]:
-        def list_names() -> list[str]:
-            files = self._iter_files(prefix)
-            return [key for key, entry in files if entry.name[0] != "."]
-
-        return await self._run(list_names)
+        return await self._run(lambda: [key for key, _ in self._iter_files(prefix)])
 
     async def drop(self, keys: Iterable[str]) -> None:
         await self._run(partial(self._drop, keys))
@@ -175,28 +175,19 @@ class FolderStore:
     async def put_if_later(self, key: str, body: bytes) -> None:
         limit = microseconds(self._clock() + FUTURE)
 
-        def put() -> None:
-            with self._hold_lock():
-                stored_moment = row_moment(self._read(key) or b"")
-                if not row_moment(body) < stored_moment <= limit:
-                    self._write(key, body)
+        def put() -> bool:
+            stored_moment = row_moment(self._read(key) or b"")
+            if not row_moment(body) < stored_moment <= limit:
+                self._write(key, body)
+            return True
 
-        await self._run(put)
+        await self._run_alone(put)
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
         self._check()
-        # The folder itself: a file for each entity would never be deleted.
-        descriptor = self._open(f"{self._folder}/{name}", _FOLDER, name)
-        try:
-            loop = asyncio.get_running_loop()
-            until = loop.time() + seconds
-            while not (is_held := local.try_lock(descriptor)) and loop.time() < until:  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)
+        with self._try_lock(name) as is_held:
             yield is_held
-        finally:
-            local.unlock(descriptor)
-            os.close(descriptor)
 
     async def salt(self) -> bytes:
         """Return the salt of the folder's account keys; the first process creates
@@ -204,30 +195,36 @@ class FolderStore:
         """
 
         def read_or_write() -> bytes:
-            with self._hold_lock():
-                salt = self._read("salt") or b""
-                if len(salt) != _SALT_BYTES:
-                    # New, or damaged: then what was stored under the old one is not
-                    # found, and is evicted.
-                    salt = secrets.token_bytes(_SALT_BYTES)
-                    self._write("salt", salt)
-                return salt
+            salt = self._read("salt") or b""
+            if len(salt) != _SALT_BYTES:
+                # New, or damaged: then what was stored under the old one is not
+                # found, and is evicted.
+                salt = secrets.token_bytes(_SALT_BYTES)
+                self._write("salt", salt)
+            return salt
 
-        return await self._run(read_or_write)
+        return await self._run_alone(read_or_write)
+
+    async def _run_alone(self, call: Callable[[], T]) -> T:
+        """Return what a call returns, which is true, in a thread that holds the
+        folder's lock.
+        """
+
+        def try_call() -> T | None:
+            with self._try_lock("") as is_held:
+                return call() if is_held else None
+
+        while not (result := await self._run(try_call)):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SECONDS)
+        return result
 
     @contextmanager
-    def _hold_lock(self) -> Iterator[None]:
-        """Hold the folder's lock, in a thread, for which it waits as long as an
-        operation may take.
-        """
-        descriptor = self._open(f"{self._folder}/", _FOLDER, "")
+    def _try_lock(self, name: str) -> Iterator[bool]:
+        """Lock a folder, unless another process does; yield whether it is held."""
+        # The folder itself: a file for each entity would never be deleted.
+        descriptor = self._open(f"{self._folder}/{name}", _FOLDER, name)
         try:
-            until = monotonic() + STORE_SECONDS
-            while not local.try_lock(descriptor):
-                if monotonic() > until:
-                    raise TimeoutError("another process holds the folder's lock")
-                sleep(_POLL_SECONDS)
-            yield
+            yield local.try_lock(descriptor)
         finally:
             # Unlocked and not only closed: a child forked since then shares the lock.
             local.unlock(descriptor)
@@ -257,12 +254,10 @@ class FolderStore:
             with suppress(FileNotFoundError):
                 return os.open(path, flags, 0o600)
             with suppress(FileNotFoundError):
-                local.make_private_folder(self._folder)  # deleted since, perhaps
-                folder = self._folder
-                for part in group.split("/"):
+                folder = self._folder  # deleted since, perhaps
+                for part in ("", *group.split("/")):
                     folder /= part
-                    with suppress(FileExistsError):
-                        folder.mkdir(0o700)
+                    local.make_private_folder(folder)
         return os.open(path, flags, 0o600)
 
     def _read(self, key: str, *, is_use: bool = False) -> bytes | None:
@@ -334,27 +329,24 @@ class FolderStore:
         """
         total = 0
         files = []
-        # By entity: what the keys of its current publication begin with.
-        groups: dict[str, str] = {}
         for key, entry in self._iter_files():
             with suppress(FileNotFoundError):
                 stat = entry.stat(follow_symlinks=False)
-                age = time() - stat.st_mtime
-                if entry.name[0] == "." and age < _UNFINISHED_SECONDS:
-                    continue  # it is being written
                 size = max(stat.st_size, _BLOCK)
                 total += size
                 files.append((stat.st_mtime, size, key))
-                entity, _, name = key.rpartition("/")
-                if name == "record":
-                    group = current_group(key, self._read(key) or b"")
-                    groups[entity] = group or entity
         if total <= self._max_bytes:
             return
 
+        @cache
+        def find_current(entity: str) -> str:
+            return current_prefix(entity, self._read(f"{entity}/{RECORD}") or b"")
+
         def is_current(key: str) -> bool:
             entity = "/".join(key.split("/")[:2])
-            return key.startswith((f"{entity}/record", groups.get(entity, entity)))
+            # A name with a dot is of a file that is being written.
+            is_known = key.startswith((f"{entity}/{RECORD}", find_current(entity)))
+            return is_known or "/." in key
 
         files.sort(key=lambda file: (is_current(file[2]), file[0]))
         for _, size, key in files:

@@ -6,10 +6,9 @@ import secrets
 from collections.abc import Callable
 from datetime import datetime
 from types import MethodType
-from typing import Any
 
 from asyncfin import checks
-from asyncfin.cache.base import Cache, MiB, Partition
+from asyncfin.cache.base import MEMORY_BYTES, Cache, Partition
 from asyncfin.cache.entries import LeastRecentlyUsed
 from asyncfin.cache.store import partition_key
 from asyncfin.clock import utc_now
@@ -40,17 +39,17 @@ class MemoryCache(Cache):
 
     def __init__(
         self,
-        max_bytes: int = 64 * MiB,
+        max_bytes: int = MEMORY_BYTES,
         *,
         account: str | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         checks.positive_int("max_bytes", max_bytes)
         super().__init__(max_bytes, clock, account=account)
-        # Token callables by the ids of their objects, which stay alive meanwhile, and a
-        # name for each.
-        self._callables: LeastRecentlyUsed[tuple[int, ...], tuple[object, bytes]]
-        self._callables = LeastRecentlyUsed(_MAX_CALLABLES)
+        # A random name for each callable.
+        self._names: LeastRecentlyUsed[object, bytes] = LeastRecentlyUsed(
+            _MAX_CALLABLES
+        )
 
     def __repr__(self) -> str:
         stats = self.stats()
@@ -58,27 +57,15 @@ class MemoryCache(Cache):
 
     def _get_token_partition(self, base_url: str, token: TokenSource) -> Partition:
         if isinstance(token, str):
-            key = partition_key(base_url, "token", token.encode())
+            account = self._secret + token.encode()
         else:
-            key = partition_key(base_url, "callable", self._name_callable(token))
-        return self._get_partition(key)
-
-    def _name_callable(self, token: Callable[[], Any]) -> bytes:
-        """Return a name for a token callable. What it will return is not known, and may
-        change.
-        """
-        # A bound method is a new object whenever it is read.
-        parts = (
-            (token.__self__, token.__func__)
-            if isinstance(token, MethodType)
-            else (token,)
-        )
-        ids = tuple(map(id, parts))
-        entry = self._callables.get(ids)
-        if entry is None:
-            entry = parts, secrets.token_bytes(16)
-            self._callables.put(ids, entry)
-        return entry[1]
+            # What it will return is not known, and may change. Methods are equal if
+            # their objects are the same, and are new objects whenever they are read.
+            is_method = isinstance(token, MethodType)
+            method = token if is_method else token.__call__  # type: ignore[operator]
+            account = self._names.get(method) or secrets.token_bytes(16)
+            self._names.put(method, account)
+        return Partition(self, partition_key(base_url, "token", account))
 
     async def aclose(self) -> None:
         self._memory.clear(None)

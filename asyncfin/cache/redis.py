@@ -7,7 +7,6 @@ A group is a hash, and its names are the fields. It expires when it was not used
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +15,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from asyncfin import checks
-from asyncfin.cache.base import STORE_SECONDS, Cache, MiB
+from asyncfin.cache.base import MEMORY_BYTES, STORE_SECONDS, Cache
 from asyncfin.cache.codec import microseconds
 from asyncfin.cache.record import FUTURE
 from asyncfin.clock import utc_now
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
 # What one command lists, so that other clients do not wait for it.
 _NAMES_PER_COMMAND = 1_000
-_POLL_SECONDS = 0.02
-# Data that was read from Redis, or put there, stays decoded up to this much.
-_MEMORY_BYTES = 64 * MiB
 _PUT_IF_LATER = """
 local stored = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local moment = tonumber(string.sub(stored, 1, 20)) or 0
@@ -90,7 +86,7 @@ class RedisCache(Cache):
         prefix = f"asyncfin:cache:{digest}:"
         store = RedisStore(self._clients, prefix, keep, clock)
         super().__init__(
-            _MEMORY_BYTES, clock, store, self._clients.address, account=account
+            MEMORY_BYTES, clock, store, self._clients.address, account=account
         )
 
     def __repr__(self) -> str:
@@ -122,10 +118,7 @@ class RedisStore:
         async with redis.pipeline(transaction=False) as steps:
             steps.hmget(self._prefix + group, fields)
             steps.pexpire(self._prefix + group, self._keep)
-            # A replica rejects the second step, and has served the first.
-            rows, _ = await steps.execute(raise_on_error=False)
-        if isinstance(rows, Exception):
-            raise rows
+            rows, _ = await steps.execute()
         return list(rows)
 
     async def put(self, key: str, body: bytes) -> None:
@@ -138,20 +131,21 @@ class RedisStore:
 
     async def names(self, prefix: str) -> list[str]:
         redis = await self._clients.get()
-        if prefix.count("/") > 2:
-            group = prefix.rstrip("/")
-            return _join_keys(group, await redis.hkeys(self._prefix + group))
-        pattern = f"{_escape(self._prefix + prefix)}*"
-        groups = [
-            name async for name in redis.scan_iter(pattern, _NAMES_PER_COMMAND, "HASH")
-        ]
+        groups = [self._prefix + prefix.rstrip("/")]
+        if prefix.count("/") < 3:  # not a group
+            # Digests and slashes, in which Redis sees no pattern.
+            pattern = f"{self._prefix}{prefix}*"
+            names = redis.scan_iter(pattern, _NAMES_PER_COMMAND, "HASH")
+            groups = [name.decode() async for name in names]
         async with redis.pipeline(transaction=False) as steps:
-            for name in groups:
-                steps.hkeys(name)
+            for group in groups:
+                steps.hkeys(group)
             fields = await steps.execute()
-        keys: list[str] = []
-        for name, names in zip(groups, fields, strict=True):
-            keys += _join_keys(name.decode().removeprefix(self._prefix), names)
+        keys = []
+        for group, names in zip(groups, fields, strict=True):
+            for name in names:
+                key = f"{group}/{name.decode('utf-8', 'replace')}"
+                keys.append(key.removeprefix(self._prefix))
         return keys
 
     async def drop(self, keys: Iterable[str]) -> None:
@@ -175,26 +169,13 @@ class RedisStore:
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
         redis = await self._clients.get()
         key, holder = f"{self._prefix}{name}/lock", secrets.token_hex(16)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-
-        async def take() -> bool:
-            return bool(await redis.set(key, holder, nx=True, px=round(seconds * 1e3)))
-
+        is_held = True  # perhaps, until Redis replies
         try:
-            while not (is_held := await take()) and loop.time() < until:  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)
+            expiry = round(seconds * 1_000)
+            is_held = bool(await redis.set(key, holder, nx=True, px=expiry))
             yield is_held
         finally:
-            with suppress(Exception):  # it ends by itself
-                async with asyncio.timeout(STORE_SECONDS):
-                    await redis.eval(_RELEASE, 1, key, holder)
-
-
-def _join_keys(group: str, names: Iterable[bytes]) -> list[str]:
-    return [f"{group}/{name.decode('utf-8', 'replace')}" for name in names]
-
-
-def _escape(text: str) -> str:
-    """Return a text in which Redis sees no pattern."""
-    return re.sub(r"([\\*?\[\]^-])", r"\\\1", text)
+            if is_held:
+                with suppress(Exception):  # it ends by itself
+                    async with asyncio.timeout(STORE_SECONDS):
+                        await redis.eval(_RELEASE, 1, key, holder)

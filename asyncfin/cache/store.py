@@ -39,11 +39,11 @@ class Store(Protocol):
         """
 
     def lock(self, name: str, seconds: float) -> AbstractAsyncContextManager[bool]:
-        """Hold a lock between processes, for which it waits at most `seconds`; yield
-        whether it is held.
+        """Try to hold a lock between processes, without waiting; yield whether it is
+        held.
 
         It ends with the process that holds it. In Redis, which does not see that, it
-        also ends after the same time.
+        also ends after some seconds.
         """
 
 

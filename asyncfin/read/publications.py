@@ -102,7 +102,7 @@ class Publications:
         self.cache = cache
         # Which publication of an entity is current: those of the cache, if there is
         # one.
-        self.records = cache or Partition(Cache(0, clock), b"", None)
+        self.records = cache or Partition(Cache(0, clock), b"")
         self.max_age = max_age
         # For how many seconds it may be returned if the metadata cannot be read.
         self.stale_if_error = stale_if_error

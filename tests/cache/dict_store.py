@@ -58,14 +58,14 @@ class DictStore:
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
-        until = asyncio.get_running_loop().time() + seconds
+        await self._work()
         key = f"lock {name}"
-        while key in self.rows and asyncio.get_running_loop().time() < until:
-            await self._work()
-            await asyncio.sleep(0.02)
-        held = self.rows.setdefault(key, b"") is not None
-        yield held
-        self.rows.pop(key, None)
+        is_held = key not in self.rows
+        if is_held:
+            self.rows[key] = b""
+        yield is_held
+        if is_held:
+            del self.rows[key]
 
 
 class DictCache(Cache):
@@ -84,7 +84,7 @@ class DictCache(Cache):
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         key = partition_key(base_url, "account", (self._account or str(token)).encode())
-        return self._get_partition(key)
+        return Partition(self, key)
 
     async def aclose(self) -> None:
         pass

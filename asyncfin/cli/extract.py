@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, frozen
 from cyclopts import Parameter, Token
 
 from asyncfin.cli.errors import (
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 # Seconds: a run with --wait outlasts any outage.
 _NO_END = 1e9
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-# Of a large extraction the document has those that failed first.
-_MOST_ENTITIES = 1_000
 _LINE_SECONDS = 10.0
 
 
@@ -186,7 +184,7 @@ def extract(
         arguments |= {"refresh": run.refresh, "replace": run.replace}
         cost = asyncio.run(_read_cost(service, pace, arguments, quiet))
         if json:
-            print_json({**asdict(cost), "fits": cost.fits})
+            print_json(asdict(cost))
         else:
             print_line(names.add_names(str(cost)))
         return
@@ -223,20 +221,13 @@ async def _read_cost(
     service: Service, pace: Pace, arguments: dict[str, Any], quiet: bool
 ) -> "ExtractCost":
     from asyncfin import extract_cost
-    from asyncfin.cli.session import Progress, open_client, shared_place, show_progress
+    from asyncfin.cli.session import Progress, open_client, show_progress
 
-    # The budget is the run's, and does not bind the estimate. A shared bucket's binds
-    # all processes: an estimate without it would lift it for those at work.
-    budget, is_shared = pace.daily_budget, shared_place() is not None
-    options = asdict(pace if is_shared else evolve(pace, daily_budget=None))
     progress = nullcontext(Progress("")) if quiet else show_progress("Estimating")
     with progress as observer:
-        async with open_client(service, observers=(observer,), **options) as client:
-            cost = await extract_cost(client, **arguments)
-            spent_today = client.bucket.stats().spent_today or 0.0
-    if budget is not None and is_shared:
-        return evolve(cost, budget=max(0.0, budget - spent_today))
-    return evolve(cost, budget=budget)
+        observers = (observer,)
+        async with open_client(service, observers=observers, **asdict(pace)) as client:
+            return await extract_cost(client, **arguments)
 
 
 def _raise_failure(report: "ExtractReport", stop: "Stop") -> None:
@@ -297,13 +288,11 @@ async def _handle_signals(stop: "Stop") -> AsyncIterator[None]:
 
 def report_document(report: "ExtractReport") -> dict[str, Any]:
     """Return a report as plain data (docs/cli.md)."""
-    entities = [*report.failed, *report.left, *report.done, *report.unchanged]
     return {
         **report.figures,
         "stopped": None if report.stopped is None else str(report.stopped),
         "resume_at": report.resume_at,
-        "entities": [asdict(item) for item in entities[:_MOST_ENTITIES]],
-        "more_entities": max(0, len(entities) - _MOST_ENTITIES),
+        "entities": [asdict(item) for item in report.entities],
     }
 
 

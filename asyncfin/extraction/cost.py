@@ -37,7 +37,6 @@ class ExtractCost:
             files or, without any, of three entities.
         spent: how many requests the estimate itself took.
         rate: requests per second, as the client's bucket has it. None: not known.
-        budget: what is left of the bucket's daily budget. None: it has no budget.
         sample_size: of how many entities the estimate knows the requests and names.
         unknown: the names that none of the files has or, without any, none of the three
             entities, by field.
@@ -51,15 +50,9 @@ class ExtractCost:
     per_entity: float
     spent: int
     rate: float | None
-    budget: float | None
     sample_size: int
     unknown: Missing
     complaint: str | None
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether `least` fits into `budget`. None: without a budget."""
-        return None if self.budget is None else self.least <= self.budget
 
     def __str__(self) -> str:
         span = f"{self.least:,}"
@@ -77,9 +70,6 @@ class ExtractCost:
             f"{self.per_entity:,.0f}",
             duration,
         ]
-        if self.budget is not None:
-            verdict = "it fits" if self.fits else "it does not fit"
-            lines.append(f"left of the daily budget: {self.budget:,.0f}; {verdict}")
         if self.unknown:
             text = describe_unknown(self.unknown, self.sample_size, self.complaint)
             lines.append(text)
@@ -134,10 +124,6 @@ async def extract_cost(
     per_entity = sum(costs) / len(costs)
     files = len(records.keys() & set(ids))
     comparisons = 0 if refresh else files
-    stats = client.bucket.stats()
-    budget = stats.daily_budget
-    if budget is not None:
-        budget -= stats.spent_today or 0.0
     return ExtractCost(
         entities=len(ids),
         files=files,
@@ -145,8 +131,7 @@ async def extract_cost(
         most=round(len(ids) * per_entity) + comparisons,
         per_entity=per_entity,
         spent=client.stats().requests - count,
-        rate=stats.rate,
-        budget=budget,
+        rate=client.bucket.stats().rate,
         sample_size=len(costs),
         unknown=find_unknown(missing),
         complaint=complaint,

@@ -121,7 +121,6 @@ _PERIOD_OPTIONS = (
 )
 # What the library says of Python, and what the command line says instead.
 _PHRASES = {
-    "a date or datetime with a time zone, or its text,": "a date or time",
     " before start: ": " before --from: ",
     "a Period or its label (FY2024, FY2024-Q3), a pair (year, end_month) of fiscal "
     "months or a year,": "a year, a month such as FY2024-03, or a period such as "

@@ -5,23 +5,12 @@ known when.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from operator import itemgetter
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-from cyclopts import Parameter
-
-from asyncfin.checks import local_path
 from asyncfin.cli.errors import UsageError, print_error
 from asyncfin.cli.options import Form, Names, Texts, choose_one, require_place
-from asyncfin.cli.terminal import (
-    print_arrow,
-    print_line,
-    print_table,
-    replace_file,
-)
+from asyncfin.cli.terminal import print_arrow, print_line, print_table
 from asyncfin.words import counted, listed, number_text
 
 if TYPE_CHECKING:
@@ -42,31 +31,6 @@ _SHOWN = {
 }
 
 
-@Parameter(name="*")
-@frozen(kw_only=True)
-class FeedForm(Form):
-    """The form of rows of a change feed."""
-
-    file: Annotated[
-        Path | None, Parameter(name="--to", help="Write the rows to this Parquet file.")
-    ] = None
-
-    def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
-        if (file := self.file) is None:
-            return
-        if file.suffix != ".parquet":
-            raise UsageError(f"--to must be the path of a .parquet file, not {file}")
-        local_path("--to", "file", file, "copy it there from here")
-        if not file.parent.is_dir():
-            raise UsageError(
-                f"--to {file} can't be written: {file.parent} is not a folder"
-            )
-
-    def options(self) -> dict[str, bool]:
-        return {**super().options(), "--to": self.file is not None}
-
-
 def changes(
     place: str,
     /,
@@ -76,7 +40,7 @@ def changes(
     change: Texts = (),
     metric: Texts = (),
     names: Names = Names(),
-    form: FeedForm = FeedForm(),
+    form: Form = Form(),
 ) -> None:
     """Show what changed in an extraction.
 
@@ -113,10 +77,12 @@ def changes(
     _check_ids("", entity_ids, contents.names, place)
     _check_ids("--metric ", metric, dict.fromkeys(contents.metrics, ""), place)
     table = _filter(table, entity_id=entity_ids, metric_id=metric, change=change)
-    if not _write(table, form):
-        # The rows of an entity that enters the feed would hide the others, unless they
-        # are asked for.
-        _print_changes(table, contents, has_entries=bool(change))
+    if form.json or form.csv:
+        print_arrow(table, as_json=form.json)
+        return
+    # The rows of an entity that enters the feed would hide the others, unless they are
+    # asked for.
+    _print_changes(table, contents, has_entries=bool(change))
 
 
 def as_of(
@@ -125,7 +91,7 @@ def as_of(
     /,
     *entities: str,
     names: Names = Names(),
-    form: FeedForm = FeedForm(),
+    form: Form = Form(),
 ) -> None:
     """Show an extraction as it was known at a time.
 
@@ -133,7 +99,7 @@ def as_of(
     is sent.
 
       asyncfin as-of night 2025-01-31
-      asyncfin as-of night 2025-01-31T06:00 nvidia --to then.parquet
+      asyncfin as-of night 2025-01-31T06:00 nvidia --csv > then.csv
 
     Args:
         place: The folder or URL of the extraction.
@@ -147,11 +113,12 @@ def as_of(
     from asyncfin.extraction.contents import feed_contents
 
     table = read_state(place, when)
-    if entity_ids:
-        _check_ids("", entity_ids, feed_contents(place).names, place)
-        table = _filter(table, entity_id=entity_ids)
-    lines = _describe_unknown(table, entity_ids)
-    if _write(table, form):
+    entity_names = feed_contents(place).names
+    _check_ids("", entity_ids, entity_names, place)
+    table = _filter(table, entity_id=entity_ids)
+    lines = _describe_unknown(table, entity_ids, entity_names)
+    if form.json or form.csv:
+        print_arrow(table, as_json=form.json)
         for line in lines:
             print_error(line)
         return
@@ -164,20 +131,6 @@ def as_of(
     entities_text = counted(entity_count, "entity", "entities")
     lines.append(f"{counted(len(table), 'row')} of {entities_text}{_versions(table)}")
     _print([*heads.values(), "value"], rows, len(table), lines)
-
-
-def _write(table: "pyarrow.Table", form: FeedForm) -> bool:
-    """Write the rows in the form of an option, and return whether there is one."""
-    if form.file is not None:
-        from pyarrow.parquet import write_table
-
-        replace_file(form.file, partial(write_table, table, compression="zstd"))
-        print_line(f"{form.file}: {counted(len(table), 'row')}")
-    elif form.json or form.csv:
-        print_arrow(table, as_json=form.json)
-    else:
-        return False
-    return True
 
 
 def _check_ids(
@@ -297,13 +250,15 @@ def _percent(row: Mapping[str, Any]) -> str:
     return f"{(row['number'] - base) / abs(base):+.1%}"
 
 
-def _describe_unknown(table: "pyarrow.Table", entity_ids: Sequence[str]) -> list[str]:
+def _describe_unknown(
+    table: "pyarrow.Table", entity_ids: Sequence[str], names: Mapping[str, str]
+) -> list[str]:
     """Return a line for each of the entities of which the feed has nothing so early."""
     lines = []
     for entry in json.loads(table.schema.metadata[b"asyncfin"])["not_kept"]:
         if not entity_ids or entry["entity_id"] in entity_ids:
-            name = entry["entity_name"] or entry["entity_id"]
             day = entry["kept_from"][:10]
+            name = names[entry["entity_id"]]
             lines.append(f"{name}: kept from {day} on; nothing earlier is known")
     if (hidden_count := len(lines) - _MOST_NAMED) > 0:
         lines[_MOST_NAMED:] = [
@@ -351,8 +306,6 @@ def _print(
         print_line("")
     if count > len(rows):
         hidden_count = count - len(rows)
-        print_line(
-            f"{hidden_count:,} more rows: --csv, --json and --to have all of them"
-        )
+        print_line(f"{hidden_count:,} more rows: --csv and --json have all of them")
     for line in lines:
         print_line(line)

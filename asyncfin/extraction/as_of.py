@@ -13,7 +13,7 @@ from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import Period, checks, concat
-from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered, plain
+from asyncfin.analysis.cells import SERIES, TRIPLE, numbered, plain
 from asyncfin.analysis.changes import CHANGE, KNOWN_FROM
 from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
@@ -37,9 +37,6 @@ _PERIOD = Period.__struct_fields__
 # to it.
 _CELL = ("entity_id", "asked_version", *TRIPLE, *_PERIOD)
 _NEEDED = (*SERIES, *_PERIOD, CHANGE, KNOWN_FROM)
-_NAMES = ("entity_id", "entity_name")
-# What `as_of` shows of an entity that became known later.
-_LATER = (*_NAMES, "kept_from")
 _ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *_PERIOD)
 # Rows that are gathered before they are merged into a smaller state.
 _AT_ONCE = 20_000
@@ -119,12 +116,10 @@ def as_of(
 
     Returns:
         The long table (docs/schema.md), ordered by entity, requested version, metric,
-        reporting group,
-        scope path, series id and period. The entry `not_kept` of its metadata (the JSON
-        under ``asyncfin``)
-        lists the entities that the feed has only from a later time on, of which nothing
-        earlier is known:
-        `entity_id`, `entity_name` and `kept_from` of each.
+        reporting group, scope path, series id and period. The entry `not_kept` of its
+        metadata (the JSON under ``asyncfin``) lists the entities that the feed has only
+        from a later time on, of which nothing earlier is known: `entity_id` and
+        `kept_from` of each.
 
     Raises:
         ArgumentError: an argument is not as described.
@@ -150,31 +145,20 @@ def as_of(
     )
     keys = pa.table(list(map(plain, rows.select(_ORDER))), _ORDER)
     order = compute.sort_indices(keys, [(name, "ascending") for name in _ORDER])
-    facts = {
-        "as_of": utc_text(moment),
-        "not_kept": _find_later(feed, footers, moment),
-    }
+    facts = {"as_of": utc_text(moment), "not_kept": _find_later(footers, moment)}
     return _join([rows.take(order).select(names)], facts)
 
 
-def _find_later(
-    feed: Feed, footers: Sequence[RunFooter], moment: datetime
-) -> list[dict[str, str | None]]:
+def _find_later(footers: Iterable[RunFooter], moment: datetime) -> list[dict[str, str]]:
     """Return the entities that became known only after a time, with that time."""
-    entity_ids: set[str] = set()
-    later = []
+    moments: dict[str, datetime] = {}
     for footer in footers:
-        entries = []
         for entry in footer.changes:
-            if entry.entity_id not in entity_ids and entry.known_from > moment:
-                entries.append(entry)
-            entity_ids.add(entry.entity_id)
-        names: dict[str, str | None] = {}
-        for table in feed.tables(footer, _NAMES) if entries else ():
-            names |= dict(example_rows(table, numbered(table, _NAMES[:1]), _NAMES))
-        for entry in entries:
-            cells = entry.entity_id, names[entry.entity_id], utc_text(entry.known_from)
-            later.append(dict(zip(_LATER, cells, strict=True)))
+            moments.setdefault(entry.entity_id, entry.known_from)
+    later = []
+    for entity_id, known_from in moments.items():
+        if known_from > moment:
+            later.append({"entity_id": entity_id, "kept_from": utc_text(known_from)})
     return later
 
 
@@ -312,6 +296,6 @@ def _check_moment(name: str, value: Moment) -> datetime:
     if isinstance(value, date) and not isinstance(value, datetime):
         return datetime.combine(value, time(), UTC)
     raise ArgumentError(
-        f"{name} must be a date or datetime with a time zone, or its text, such as "
-        f"2025-01-31 or 2025-01-31T06:00:00Z, not {checks.short_repr(value)}"
+        f"{name} must be a date, or a time with its zone, such as 2025-01-31 or "
+        f"2025-01-31T06:00:00Z, not {checks.short_repr(value)}"
     )

@@ -28,7 +28,7 @@ import msgspec
 from attrs import evolve, field, frozen
 
 from asyncfin.clock import utc_now
-from asyncfin.errors import RunInProgressError, own_version
+from asyncfin.errors import RunInProgressError
 from asyncfin.local import Fill, flush_names, naming, try_lock, write_whole
 
 T = TypeVar("T")
@@ -63,7 +63,6 @@ class Holder:
         host, pid: its machine and process.
         began, renewed: when it took the lock, and renewed it last, as ISO text by its
             machine's clock. No two contents of its locks have an equal `renewed`.
-        version: the library's.
     """
 
     owner: str = field(factory=token_hex)
@@ -71,7 +70,6 @@ class Holder:
     pid: int = field(factory=os.getpid)
     began: Moment = field(factory=utc_now)
     renewed: Moment = field(factory=utc_now)
-    version: str = field(factory=own_version)
 
     def renew(self) -> Holder:
         """Return the holder as it is to be written next."""

@@ -31,8 +31,6 @@ class ExtractProgress:
         unchanged: how many were found unchanged.
         failed: how many have failed.
         requests: how many requests were spent so far.
-        rows: the rows written so far.
-        bytes: the size of the files written so far.
         seconds: the time since the run began.
         waiting: what an entity is waiting for, for people: the one that began to wait
             last; None while none waits.
@@ -45,8 +43,6 @@ class ExtractProgress:
     unchanged: int
     failed: int
     requests: int
-    rows: int
-    bytes: int
     seconds: float
     waiting: str | None = None
     ended: EntityReport | None = None
@@ -98,8 +94,6 @@ class Tracker:
     reports: dict[str, EntityReport] = field(factory=dict)
     counts: Counter[str] = field(factory=lambda: Counter(done=0, unchanged=0, failed=0))
     _began: float = field(factory=lambda: asyncio.get_running_loop().time())
-    _rows: int = 0
-    _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
     # How the last attempt that failed has failed, by operation and entity.
     _failures: dict[tuple[str, str], str] = field(factory=dict)
@@ -180,9 +174,6 @@ class Tracker:
         # Earlier chunks may have spent requests on it too.
         requests = self.count_requests(entity_id)
         self.reports[entity_id] = evolve(report, requests=requests)
-        if report.state == "done":
-            self._rows += report.rows
-            self._bytes += report.bytes
         self.report(report)
 
     def report(self, report: EntityReport | None = None) -> None:
@@ -194,8 +185,6 @@ class Tracker:
             self.files,
             **self.counts,
             requests=self.spending.requests,
-            rows=self._rows,
-            bytes=self._bytes,
             seconds=self.seconds,
             waiting=next(reversed(self._waiting.values()), None),
             ended=report,

@@ -5,6 +5,7 @@ texts.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
@@ -96,26 +97,16 @@ def _describe_periods(periods: PeriodSelection) -> Any:
 
 def differences(text: str, old_text: str) -> str:
     """Return how the query of one text differs from that of another, for people."""
-    queries = json.loads(old_text), json.loads(text)
+    old_query, query = json.loads(old_text), json.loads(text)
     parts = []
-    for name in sorted(queries[0].keys() | queries[1].keys()):
-        texts = []
-        for query in queries:
-            words = _write_plainly(query.get(name)) or "all"
-            texts.append(shorten(words, 200))
-        if queries[0].get(name) != queries[1].get(name):
-            parts.append(f"{name} ({', now '.join(texts)})")
+    for name in sorted(old_query.keys() | query.keys()):
+        if old_query.get(name) != query.get(name):
+            words = _write_words(old_query, name), _write_words(query, name)
+            parts.append(f"{name} ({', now '.join(words)})")
     return ", ".join(parts)
 
 
-def _write_plainly(value: object) -> str:
+def _write_words(query: Mapping[str, Any], name: str) -> str:
     """Return a part of a query as words: ``Annual last 2``."""
-    if isinstance(value, dict):
-        parts = []
-        for name, part in value.items():
-            text = f"{name} {_write_plainly(part)}"
-            parts.append(text.strip())
-        return ", ".join(parts)
-    if isinstance(value, list):
-        return ", ".join(map(_write_plainly, value))
-    return str(value)
+    text = json.dumps(query.get(name), ensure_ascii=False, separators=(", ", " "))
+    return shorten(re.sub('[][{}"]', "", text).strip() or "all", 200)

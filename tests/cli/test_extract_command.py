@@ -262,7 +262,7 @@ def test_progress_lines_every_ten_seconds(capsys: pytest.CaptureFixture[str]) ->
         {"seconds": 19.9, "done": 2},
         {"seconds": 20.5, "done": 1000, "requests": 1, "unchanged": 1, "waiting": "a reason"},
     ]
-    none = ExtractProgress(2000, 7, done=0, unchanged=0, failed=0, requests=0, rows=0, bytes=0, seconds=0.0)
+    none = ExtractProgress(2000, 7, done=0, unchanged=0, failed=0, requests=0, seconds=0.0)
     with _show_progress(Names(), quiet=False) as tell:
         assert tell is not None
         for facts in course:

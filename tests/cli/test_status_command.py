@@ -271,7 +271,7 @@ def held(**seconds: float) -> bytes:
     """A lock that a run took and renewed so many seconds ago."""
     now = datetime.now(UTC)
     times = {name: (now - timedelta(seconds=each)).isoformat() for name, each in seconds.items()}
-    return json.dumps({"owner": "1", "host": "loader", "pid": 7, "version": "0.1.0"} | times).encode()
+    return json.dumps({"owner": "1", "host": "loader", "pid": 7} | times).encode()
 
 
 def test_lock_holder_is_shown(command: Command, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ async def test_progress_counts_up_to_the_report(client: Client, folder: Path) ->
     assert sorted(each.entity_id for each in ended) == sorted((*IDS, UNKNOWN_ID))
     last = received[-1]
     assert (last.entities, last.done, last.failed) == (len(IDS) + 1, len(IDS), 1)
-    assert (last.requests, last.rows, last.bytes) == (report.requests, report.rows, report.bytes)
+    assert last.requests == report.requests
     assert [progress.requests for progress in received] == sorted(progress.requests for progress in received)
 
 

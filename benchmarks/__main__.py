@@ -33,9 +33,9 @@ def main() -> None:
 
 def write_results(table: str) -> None:
     """Replace the table of RESULTS.md, which stands between two comments."""
-    before, _, old = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
-    after = old.partition(END)[2]
-    RESULTS.write_text(f"{before}{BEGIN}\n{table}\n\n{END}{after}", encoding="utf-8")
+    head, _, rest_of_file = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
+    tail = rest_of_file.partition(END)[2]
+    RESULTS.write_text(f"{head}{BEGIN}\n{table}\n\n{END}{tail}", encoding="utf-8")
 
 
 if __name__ == "__main__":

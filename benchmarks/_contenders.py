@@ -54,8 +54,8 @@ async def _bodies(
             answer.raise_for_status()
             body = await answer.read()
         yield body
-        _, found, tail = body[-100:].rpartition(b'"next_cursor":"')
-        if not found:
+        _, marker, tail = body[-100:].rpartition(b'"next_cursor":"')
+        if not marker:
             return
         cursor = tail.partition(b'"')[0].decode()
 
@@ -85,7 +85,7 @@ async def handwritten(question: Question) -> tuple[int, Held]:
     import orjson
 
     async def read(chain: dict[str, Any]) -> dict[str, dict[tuple[int, ...], Any]]:
-        found: dict[str, dict[tuple[int, ...], Any]] = {}
+        values: dict[str, dict[tuple[int, ...], Any]] = {}
         cursor = None
         while True:
             async with session.post(
@@ -95,16 +95,16 @@ async def handwritten(question: Question) -> tuple[int, Held]:
             periods = [tuple(period.values()) for period in page["periods"]]
             for series in page["series"]:
                 pairs = zip(periods, series["values"], strict=True)
-                found[series["series_id"]] = {
+                values[series["series_id"]] = {
                     period: value for period, value in pairs if value is not None
                 }
             cursor = page.get("next_cursor")
             if cursor is None:
-                return found
+                return values
 
     async with aiohttp.ClientSession() as session:
-        found = await _gathered(question, read)
-    return sum(len(values) for each in found for values in each.values()), found
+        parts = await _gathered(question, read)
+    return sum(len(values) for part in parts for values in part.values()), parts
 
 
 async def numbers_by_hand(question: Question) -> tuple[int, Held]:
@@ -147,7 +147,7 @@ async def pandas_by_hand(question: Question) -> tuple[int, Held]:
     import pandas as pd
     import requests
 
-    rows, shown = [], ("series_id", "metric_id", "label", "basis")
+    rows, columns = [], ("series_id", "metric_id", "label", "basis")
     with requests.Session() as session:
         for chain in question.chains:
             cursor = None
@@ -162,7 +162,7 @@ async def pandas_by_hand(question: Question) -> tuple[int, Held]:
                         if value is not None:
                             rows.append(
                                 {
-                                    **{name: series[name] for name in shown},
+                                    **{name: series[name] for name in columns},
                                     **period,
                                     **value,
                                 }
@@ -274,12 +274,12 @@ async def generated(question: Question) -> tuple[int, Held]:
 async def measured(read: Read, question: Question) -> dict[str, Any]:
     gc.collect()
     reset_peak()
-    before = memory()
+    memory_before = memory()
     heartbeat = Heartbeat()
     await asyncio.sleep(0.01)
     heartbeat.longest, heartbeat.beats = 0.0, 0
     wall, cpu = time.perf_counter(), time.process_time()
-    count, held = await read(question)
+    count, result = await read(question)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     figures = {
         "values": count,
@@ -287,11 +287,11 @@ async def measured(read: Read, question: Question) -> dict[str, Any]:
         "wall": wall,
         "stop": heartbeat.longest,
         "beats": heartbeat.beats / wall,
-        "peak": peak() - before,
+        "peak": peak() - memory_before,
     }
     gc.collect()
-    figures["held"] = memory() - before
-    del held
+    figures["held"] = memory() - memory_before
+    del result
     return figures
 
 
@@ -303,7 +303,7 @@ async def _warm(name: str, question: Question) -> None:
     from asyncfin import Client
 
     last = question.plan.batches[-1]
-    series = tuple(each for each in question.plan.series if each.series_id in last.home)
+    series = tuple(item for item in question.plan.series if item.series_id in last.home)
     async with Client(question.url, question.token, max_in_flight=IN_FLIGHT) as client:
         panel = await client.run(evolve(question.plan, batches=(last,), series=series))
     if name == "arrow":
@@ -316,9 +316,9 @@ def _way(name: str) -> Read:
 
 
 async def main(name: str, question: Question) -> None:
-    name, _, again = name.partition(" ")
+    name, _, suffix = name.partition(" ")
     await _warm(name, question)
-    if again:
+    if suffix:
         await _way(name)(question)
     print(json.dumps(await measured(_way(name), question)))
 

@@ -37,8 +37,8 @@ def reset_peak() -> None:
 def peak() -> int:
     """Return the most resident bytes since the mark was last reset."""
     line = next(
-        each
-        for each in Path("/proc/self/status").read_text().splitlines()
-        if "VmHWM" in each
+        entry
+        for entry in Path("/proc/self/status").read_text().splitlines()
+        if "VmHWM" in entry
     )
     return int(line.split()[1]) * 1024

@@ -35,8 +35,14 @@ _SOURCE = [
 # fields.
 _COMPANY = {"entity_id": "entity_id", "entity_name": "name", "dataset_id": "dataset_id"}
 _SERIES = {
-    each: each
-    for each in ("series_id", "metric_id", "description", "basis", "period_meaning")
+    field_name: field_name
+    for field_name in (
+        "series_id",
+        "metric_id",
+        "description",
+        "basis",
+        "period_meaning",
+    )
 }
 _SERIES |= {"series_label": "label", "series_number_format": "number_format"}
 _GROUP = {
@@ -155,18 +161,22 @@ async def extract_by_hand(url: str, entities: int, folder: Path) -> int:
     async with aiohttp.ClientSession(
         url, connector=connector, headers=headers
     ) as session:
-        asked = [await requests_of(session, kind) for kind in range(KINDS)]
+        bodies = [await requests_of(session, kind) for kind in range(KINDS)]
         numbers, counts = iter(range(1, entities + 1)), []
 
         async def work() -> None:
             for number in numbers:
-                requests = asked[number % KINDS]
+                requests = bodies[number % KINDS]
                 counts.append(len(requests))
                 pages: list[Page] = []
                 parts: list[Part] = []
                 for method, path, body in requests:
-                    at = path.replace(entity_id(number % KINDS), entity_id(number))
-                    async with session.request(method, at, data=body or None) as answer:
+                    path_of_company = path.replace(
+                        entity_id(number % KINDS), entity_id(number)
+                    )
+                    async with session.request(
+                        method, path_of_company, data=body or None
+                    ) as answer:
                         content = await answer.read()
                     if method == "POST":
                         parts.append(_part.decode(content))
@@ -186,22 +196,22 @@ async def requests_of(
     request.
     """
     async with session.get(f"/requests/{entity_id(kind)}") as answer:
-        return [tuple(each) for each in await answer.json(content_type=None)]
+        return [tuple(request) for request in await answer.json(content_type=None)]
 
 
 def _write(file: Path, pages: list[Page], parts: list[Part]) -> None:
     """Write a file that is whole or absent, also after a loss of power."""
     partial = file.with_suffix(".new")
-    with partial.open("wb") as opened:
+    with partial.open("wb") as output:
         pq.write_table(
             _table(pages, parts),
-            opened,
+            output,
             compression="zstd",
             row_group_size=ROWS_A_GROUP,
             write_page_checksum=True,
         )
-        opened.flush()
-        os.fsync(opened.fileno())
+        output.flush()
+        os.fsync(output.fileno())
     partial.replace(file)
 
 
@@ -214,16 +224,16 @@ def _table(pages: list[Page], parts: list[Part]) -> pa.Table:
     ]
     series = [series for _, series in groups]
     # A series may come with several queries; the first one is taken.
-    places = {listed.series_id: place for place, listed in enumerate(series)}
+    places = {item.series_id: place for place, item in enumerate(series)}
     periods: dict[Period, int] = {}
     rows_of_values, periods_of_values, values = [], [], list[Value]()
     for part in parts:
         numbers = [periods.setdefault(period, len(periods)) for period in part.periods]
-        for received in part.series:
-            place = places.pop(received.series_id, None)
+        for observed_series in part.series:
+            place = places.pop(observed_series.series_id, None)
             if place is None:
                 continue
-            for number, value in zip(numbers, received.values, strict=True):
+            for number, value in zip(numbers, observed_series.values, strict=True):
                 if value is not None:
                     rows_of_values.append(place)
                     periods_of_values.append(number)
@@ -238,15 +248,15 @@ def _table(pages: list[Page], parts: list[Part]) -> pa.Table:
     }
     columns["asked_version"] = _constant("original", len(rows))
     for name, field in _SERIES.items():
-        columns[name] = _words([getattr(listed, field) for listed in series], rows)
+        columns[name] = _words([getattr(item, field) for item in series], rows)
     for name, field in _GROUP.items():
         columns[name] = _words([getattr(group, field) for group, _ in groups], rows)
     columns |= _scopes(pages[0], series, rows)
     for name in _PERIOD:
         distinct = pa.array([getattr(period, name) for period in periods], pa.int32())
         columns[name] = distinct.take(dates)
-        reported = [getattr(value.report_period, name) for value in values]
-        columns[f"report_{name}"] = pa.array(reported, pa.int32()).take(order)
+        report_periods = [getattr(value.report_period, name) for value in values]
+        columns[f"report_{name}"] = pa.array(report_periods, pa.int32()).take(order)
     columns["period_label"] = _words([period.label for period in periods], dates)
     numbers = pa.array([value.number for value in values], pa.float64())
     columns["number"] = numbers.take(order)
@@ -276,8 +286,8 @@ def _scopes(page: Page, series: list[Listed], rows: pa.Array) -> dict[str, Any]:
     }
     numbers: dict[tuple[tuple[str, str], ...], int] = {}
     paths_of_series = []
-    for listed in series:
-        path = tuple((ref.scope_group_id, ref.scope_id) for ref in listed.scopes)
+    for item in series:
+        path = tuple((ref.scope_group_id, ref.scope_id) for ref in item.scopes)
         paths_of_series.append(numbers.setdefault(path, len(numbers)))
     places = pa.array(paths_of_series, pa.int32()).take(rows)
     texts = ["|".join(f"{group}={scope}" for group, scope in path) for path in numbers]

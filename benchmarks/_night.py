@@ -42,23 +42,25 @@ class Companies:
     async def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         if path.startswith("/requests/"):
             return 200, json.dumps(list(self._asked(path.rpartition("/")[2]))).encode()
-        asked = path.split("/")[3]
-        number = int(asked[2:])
+        entity = path.split("/")[3]
+        number = int(entity[2:])
         if self._fail and number % self._fail == 0:
             return 404, _MISSING
         kind = number % len(self._answers)
-        known = self._sandbox.entities[kind]
-        key = (method, path.replace(asked, known), body)
+        kind_entity = self._sandbox.entities[kind]
+        key = (method, path.replace(entity, kind_entity), body)
         if key not in self._answers[kind]:
             self._answers[kind][key] = await self._ask(*key)
-        return 200, self._answers[kind][key].replace(known.encode(), asked.encode(), 1)
+        return 200, self._answers[kind][key].replace(
+            kind_entity.encode(), entity.encode(), 1
+        )
 
-    def _asked(self, asked: str) -> Iterator[tuple[str, str, str]]:
-        kind = int(asked[2:]) % len(self._answers)
+    def _asked(self, entity: str) -> Iterator[tuple[str, str, str]]:
+        kind = int(entity[2:]) % len(self._answers)
         for method, path, body in self._answers[kind]:
             yield (
                 method,
-                path.replace(self._sandbox.entities[kind], asked),
+                path.replace(self._sandbox.entities[kind], entity),
                 body.decode(),
             )
 
@@ -111,8 +113,8 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(series: int, kinds: int, fail: int, latency: int) -> None:
-    made = [generate(seed, series=series, publications=1) for seed in range(kinds)]
-    async with Sandbox(*made) as sandbox, aiohttp.ClientSession() as session:
+    datasets = [generate(seed, series=series, publications=1) for seed in range(kinds)]
+    async with Sandbox(*datasets) as sandbox, aiohttp.ClientSession() as session:
         companies = Companies(sandbox, session, fail)
         loop = asyncio.get_running_loop()
         server = await loop.create_server(

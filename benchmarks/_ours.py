@@ -50,8 +50,8 @@ async def every_value(question: Question) -> tuple[int, Held]:
 
 async def every_value_kept(question: Question) -> tuple[int, Held]:
     _, panel = await numbers(question)
-    kept = [value for series in panel for _, value in series.observations()]
-    return len(kept), kept
+    values = [value for series in panel for _, value in series.observations()]
+    return len(values), values
 
 
 async def stream(question: Question) -> tuple[int, Held]:

@@ -47,7 +47,7 @@ class Shape:
         chains: the queries that others send, each followed along its cursors.
         answers: the body for each query and cursor, by `key`.
         values: how many values all series have.
-        sent: how many all pages of the chains hold; planned batches can overlap.
+        sent_values: how many all pages of the chains hold; planned batches can overlap.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Shape:
     chains: list[Body]
     answers: dict[str, bytes]
     values: int
-    sent: int
+    sent_values: int
     pages: int
 
     def __str__(self) -> str:
@@ -79,15 +79,15 @@ def key(body: Body) -> str:
 
 def query_body(batches: Iterable[Any]) -> Body:
     """Return the body that asks for what several planned batches ask for."""
-    each = list(batches)
+    batch_list = list(batches)
     groups = list(
         dict.fromkeys(
-            name for batch in each for name in batch.reporting_group_ids or ()
+            name for batch in batch_list for name in batch.reporting_group_ids or ()
         )
     )
     return {
         "metric_ids": list(
-            dict.fromkeys(name for batch in each for name in batch.metric_ids)
+            dict.fromkeys(name for batch in batch_list for name in batch.metric_ids)
         ),
         "scope_combinations": [
             [
@@ -95,7 +95,7 @@ def query_body(batches: Iterable[Any]) -> Body:
                 for ref in path
             ]
             for path in dict.fromkeys(
-                path for batch in each for path in batch.scope_combinations
+                path for batch in batch_list for path in batch.scope_combinations
             )
         ],
         **({"reporting_group_ids": groups} if groups else {}),
@@ -116,13 +116,17 @@ class _Values:
     def __init__(self, periods: int, kinds: int = 60) -> None:
         random = Random(1)
         self.periods = [
-            {"year": 1990 + at // 4, "end_month": at % 4 * 3 + 3, "duration_months": 3}
-            for at in range(periods)
+            {
+                "year": 1990 + number // 4,
+                "end_month": number % 4 * 3 + 3,
+                "duration_months": 3,
+            }
+            for number in range(periods)
         ]
         self._arrays = [
             [
-                self._value(random, each) if random.random() < FILLED else None
-                for each in self.periods
+                self._value(random, period) if random.random() < FILLED else None
+                for period in self.periods
             ]
             for _ in range(kinds)
         ]
@@ -135,37 +139,37 @@ class _Values:
 
     @staticmethod
     def _value(random: Random, period: Body) -> Body:
-        whole = random.random() < 0.5
+        is_whole = random.random() < 0.5
         number = (
             random.randint(-(10**9), 10**9)
-            if whole
+            if is_whole
             else round(random.uniform(-1e9, 1e9), 2)
         )
         number = 0.0 if random.random() < ZEROS else number
         sources = [
             {
                 "item_id": f"0000320193-{random.randint(10, 24)}-"
-                f"{random.randint(0, 999_999):06d}#t{at}",
+                f"{random.randint(0, 999_999):06d}#t{source_number}",
                 "row_index": random.randint(0, 80),
                 "column_index": random.randint(0, 9),
             }
-            for at in range(random.choice((1, 1, 2)))
+            for source_number in range(random.choice((1, 1, 2)))
         ]
         return {
             "number": number,
             "text": f"{number:,}",
-            "number_format": "#,##0" if whole else "#,##0.00",
+            "number_format": "#,##0" if is_whole else "#,##0.00",
             "fill_type": "reported",
             "value_version": "original",
             "report_period": {**period, "duration_months": 0},
             "sources": sources,
         }
 
-    def text(self, at: int) -> str:
-        return self._texts[at % len(self._texts)]
+    def text(self, place: int) -> str:
+        return self._texts[place % len(self._texts)]
 
-    def count(self, at: int) -> int:
-        return self._counts[at % len(self._counts)]
+    def count(self, place: int) -> int:
+        return self._counts[place % len(self._counts)]
 
 
 def _head(series: CatalogueSeries) -> Body:
@@ -174,9 +178,9 @@ def _head(series: CatalogueSeries) -> Body:
         for ref in series.scopes
     ]
     names = ("series_id", "reporting_group_id", "metric_id", "label", "basis")
-    shown = {name: getattr(series, name) for name in names}
+    fields = {name: getattr(series, name) for name in names}
     return {
-        **shown,
+        **fields,
         "scopes": scopes,
         "number_format": series.number_format,
         "period_meaning": series.period_meaning,
@@ -196,8 +200,8 @@ def _page(
         "periods": periods,
     }
     rows = [
-        json.dumps(_head(each))[:-1] + f',"values":{values}}}'
-        for each, values in series
+        json.dumps(_head(item))[:-1] + f',"values":{values}}}'
+        for item, values in series
     ]
     tail = f',"next_cursor":"{cursor}"' if cursor else ""
     return (json.dumps(head)[:-1] + f',"series":[{",".join(rows)}]{tail}}}').encode()
@@ -205,8 +209,8 @@ def _page(
 
 def _catalogue(series: Sequence[CatalogueSeries], periods: Iterable[Body]) -> Catalogue:
     groups: dict[str, list[CatalogueSeries]] = {}
-    for each in series:
-        groups.setdefault(each.reporting_group_id, []).append(each)
+    for item in series:
+        groups.setdefault(item.reporting_group_id, []).append(item)
     return Catalogue(
         ENTITY_ID,
         "Example Company",
@@ -234,9 +238,9 @@ def _planned(catalogue: Catalogue) -> Plan:
     return Plan(question, catalogue, periods, series, batches)
 
 
-def _series(at: int, metric: str, path: str) -> CatalogueSeries:
+def _series(number: int, metric: str, path: str) -> CatalogueSeries:
     return CatalogueSeries(
-        series_id=f"S-{at:032x}",
+        series_id=f"S-{number:032x}",
         reporting_group_id=GROUP,
         metric_id=metric,
         label=f"Label of {metric}, % of revenue",
@@ -261,22 +265,22 @@ def full(queries: int = 24, pages: int = 2, periods: int = 120) -> Shape:
         for path in range(2)
         for metric in range(50)
     ]
-    planned = _planned(_catalogue(series, values.periods))
-    at = {each.series_id: place for place, each in enumerate(series)}
+    plan = _planned(_catalogue(series, values.periods))
+    places = {item.series_id: place for place, item in enumerate(series)}
     answers, chains = {}, []
-    for first in range(0, len(planned.batches), pages):
-        batches = planned.batches[first : first + pages]
+    for first in range(0, len(plan.batches), pages):
+        batches = plan.batches[first : first + pages]
         chain = query_body(batches)
         chains.append(chain)
         for place, batch in enumerate(batches):
-            members = [each for each in series if each.series_id in batch.matched]
-            rows = [(each, values.text(at[each.series_id])) for each in members]
+            members = [item for item in series if item.series_id in batch.matched]
+            rows = [(item, values.text(places[item.series_id])) for item in members]
             answers[key(query_body([batch]))] = _page(values.periods, rows, None)
             cursor = f"after {place}" if place + 1 < len(batches) else None
-            asked = {**chain, "cursor": f"after {place - 1}" if place else None}
-            answers[key(asked)] = _page(values.periods, rows, cursor)
+            body = {**chain, "cursor": f"after {place - 1}" if place else None}
+            answers[key(body)] = _page(values.periods, rows, cursor)
     count = sum(map(values.count, range(len(series))))
-    return Shape("full", planned, chains, answers, count, count, queries * pages)
+    return Shape("full", plan, chains, answers, count, count, queries * pages)
 
 
 def dense(pages: int = 24, periods: int = 120) -> Shape:
@@ -289,19 +293,19 @@ def dense(pages: int = 24, periods: int = 120) -> Shape:
         for path in range(2 * pages)
         for metric in range(50)
     ]
-    planned = _planned(_catalogue(series, values.periods))
+    plan = _planned(_catalogue(series, values.periods))
     by_id = {
-        each.series_id: (each, values.text(place)) for place, each in enumerate(series)
+        item.series_id: (item, values.text(place)) for place, item in enumerate(series)
     }
-    chains = [query_body([batch]) for batch in planned.batches]
+    chains = [query_body([batch]) for batch in plan.batches]
     answers = {
         key(chain): _page(
-            values.periods, [by_id[each] for each in sorted(batch.matched)], None
+            values.periods, [by_id[item] for item in sorted(batch.matched)], None
         )
-        for chain, batch in zip(chains, planned.batches, strict=True)
+        for chain, batch in zip(chains, plan.batches, strict=True)
     }
     count = sum(map(values.count, range(len(series))))
-    return Shape("dense", planned, chains, answers, count, count, len(answers))
+    return Shape("dense", plan, chains, answers, count, count, len(answers))
 
 
 def one_chain(pages: int = 40, periods: int = 120) -> Shape:
@@ -309,69 +313,74 @@ def one_chain(pages: int = 40, periods: int = 120) -> Shape:
     follow its cursor.
     """
     values = _Values(periods)
-    series = [_series(at, "metric", "path") for at in range(100 * pages)]
-    planned = _planned(_catalogue(series, values.periods))
-    chain = query_body(planned.batches)
+    series = [_series(number, "metric", "path") for number in range(100 * pages)]
+    plan = _planned(_catalogue(series, values.periods))
+    chain = query_body(plan.batches)
     answers = {}
     for page in range(pages):
         rows = [
-            (each, values.text(page * 100 + place))
-            for place, each in enumerate(series[page * 100 :][:100])
+            (item, values.text(page * 100 + place))
+            for place, item in enumerate(series[page * 100 :][:100])
         ]
         cursor = f"after {page}" if page + 1 < pages else None
         answers[key({**chain, "cursor": f"after {page - 1}" if page else None})] = (
             _page(values.periods, rows, cursor)
         )
     count = sum(map(values.count, range(len(series))))
-    return Shape("one chain", planned, [chain], answers, count, count, pages)
+    return Shape("one chain", plan, [chain], answers, count, count, pages)
 
 
 def real() -> Shape:
     """Return the pages that a company's whole dataset comes to, as planned."""
     publication = json.loads(gzip.decompress(REAL.read_bytes()))["publications"][-1]
     fields = ("year", "end_month", "duration_months")
-    periods = [dict(zip(fields, each, strict=True)) for each in publication["periods"]]
+    periods = [dict(zip(fields, item, strict=True)) for item in publication["periods"]]
     series = [
         CatalogueSeries(
-            **{**each, "scopes": tuple(ScopeRef(**ref) for ref in each["scopes"])}
+            **{**item, "scopes": tuple(ScopeRef(**ref) for ref in item["scopes"])}
         )
         for group in publication["groups"]
-        for each in group["series"]
+        for item in group["series"]
     ]
-    planned = _planned(_catalogue(series, periods))
-    answers, count, sent = {}, 0, 0
-    for batch in planned.batches:
-        members = [each for each in series if each.series_id in batch.matched]
+    plan = _planned(_catalogue(series, periods))
+    answers, count, sent_count = {}, 0, 0
+    for batch in plan.batches:
+        members = [item for item in series if item.series_id in batch.matched]
         rows = {
-            each.series_id: publication["values"].get(each.series_id, [])
-            for each in members
+            item.series_id: publication["values"].get(item.series_id, [])
+            for item in members
         }
-        used = sorted({row[0] for found in rows.values() for row in found})
+        used = sorted(
+            {row[0] for company_rows in rows.values() for row in company_rows}
+        )
         texts = []
-        for each in members:
-            stored = {
-                row[0]: _real_value(publication, each, row[1])
-                for row in rows[each.series_id]
+        for item in members:
+            values_by_period = {
+                row[0]: _real_value(publication, item, row[1])
+                for row in rows[item.series_id]
             }
             texts.append(
                 (
-                    each,
-                    json.dumps([stored.get(at) for at in used], separators=(",", ":")),
+                    item,
+                    json.dumps(
+                        [values_by_period.get(position) for position in used],
+                        separators=(",", ":"),
+                    ),
                 )
             )
         count += sum(len(rows[series_id]) for series_id in batch.home)
-        sent += sum(map(len, rows.values()))
+        sent_count += sum(map(len, rows.values()))
         answers[key(query_body([batch]))] = _page(
-            [periods[at] for at in used], texts, None
+            [periods[position] for position in used], texts, None
         )
-    chains = [query_body([batch]) for batch in planned.batches]
-    return Shape("real", planned, chains, answers, count, sent, len(chains))
+    chains = [query_body([batch]) for batch in plan.batches]
+    return Shape("real", plan, chains, answers, count, sent_count, len(chains))
 
 
 def _real_value(publication: Body, series: CatalogueSeries, value: list[Any]) -> Body:
-    number, fill_type, reported, sources = value
+    number, fill_type, report_place, sources = value
     number = number or 0.0  # as a service sends it that writes doubles
-    year, end_month, duration = publication["report_periods"][reported]
+    year, end_month, duration = publication["report_periods"][report_place]
     return {
         "number": number,
         "text": f"{number:,}",

@@ -56,8 +56,8 @@ def served(shape: Shape, folder: Path) -> Iterator[list[str]]:
             server.stdin.close()
 
 
-def _measure(name: str, given: list[str], folder: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks._contenders", name, *given]
+def _measure(name: str, arguments: list[str], folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks._contenders", name, *arguments]
     path = f"{folder}:{environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
         command,
@@ -66,18 +66,21 @@ def _measure(name: str, given: list[str], folder: Path) -> dict[str, Any]:
         text=True,
         env={**environ, "PYTHONPATH": path},
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def rounds(
     names: Sequence[str], shape: Shape, folder: Path, rounds: int = ROUNDS
 ) -> dict[str, Figures]:
     """Return the least of each figure of each contender; they take turns."""
-    found = runs(names, shape, folder, rounds)
+    results = runs(names, shape, folder, rounds)
     return {
-        name: {figure: min(each[figure] for each in one) for figure in one[0]}
-        for name, one in found.items()
+        name: {
+            figure: min(figures[figure] for figures in all_figures)
+            for figure in all_figures[0]
+        }
+        for name, all_figures in results.items()
     }
 
 
@@ -87,24 +90,24 @@ def runs(
     """Return the figures of all runs of each contender, each in a separate process;
     they take turns.
     """
-    found: dict[str, list[Figures]] = {name: [] for name in names}
-    with served(shape, folder) as given:
+    results: dict[str, list[Figures]] = {name: [] for name in names}
+    with served(shape, folder) as arguments:
         for _ in range(rounds):
             for name in names:
-                figures = _measure(name, given, folder)
+                figures = _measure(name, arguments, folder)
                 if name in CONTENDERS and figures["values"] not in _counts(name, shape):
                     raise AssertionError(
                         f"{name} read {figures['values']} of {shape.values} values"
                     )
-                found[name].append(figures)
-    return found
+                results[name].append(figures)
+    return results
 
 
 def _counts(name: str, shape: Shape) -> list[int]:
-    return [0] if "floor" in name else [shape.values, shape.sent]
+    return [0] if "floor" in name else [shape.values, shape.sent_values]
 
 
-def _generate_client(folder: Path) -> None:
+def generate_client(folder: Path) -> None:
     """Make a client of the sandbox's OpenAPI document, as anyone could."""
     document = folder / "openapi.json"
     document.write_text(json.dumps(openapi_document("http://127.0.0.1")))
@@ -130,8 +133,8 @@ def _generate_client(folder: Path) -> None:
     subprocess.run([*command, str(document), *output], check=True, capture_output=True)
 
 
-def _table(shape: Shape, found: dict[str, Figures]) -> list[str]:
-    base = found["floor_orjson"]
+def _table(shape: Shape, results: dict[str, Figures]) -> list[str]:
+    base = results["floor_orjson"]
     lines = [
         f"**{shape.name}**: {shape}; 20 ms latency, 8 in flight.",
         "",
@@ -139,7 +142,7 @@ def _table(shape: Shape, found: dict[str, Figures]) -> list[str]:
         "a value | stop, ms |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, figures in found.items():
+    for name, figures in results.items():
         cells = [
             f"{figures['cpu'] / base['cpu']:.2f}",
             f"{figures['cpu'] / shape.values * 1e6:.1f}",
@@ -157,12 +160,12 @@ def goals(rows: Iterable[tuple[str, float, str, float]]) -> list[str]:
     ">=", and the goal.
     """
     lines = ["| | goal | result | |", "| --- | --- | --- | --- |"]
-    for name, found, relation, goal in rows:
-        reached = found <= goal if relation == "<=" else found >= goal
+    for name, result, relation, goal in rows:
+        is_reached = result <= goal if relation == "<=" else result >= goal
         sign = "at most" if relation == "<=" else "at least"
         lines.append(
-            f"| {name} | {sign} {goal:g} | {found:.2f} | "
-            f"{'reached' if reached else '**missed**'} |"
+            f"| {name} | {sign} {goal:g} | {result:.2f} | "
+            f"{'reached' if is_reached else '**missed**'} |"
         )
     return lines
 
@@ -193,14 +196,14 @@ def run() -> str:
     """Return a table for each shape, and one of the goals."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _generate_client(folder)
+        generate_client(folder)
         shape, found_of_real = full(), None
-        found = rounds(list(CONTENDERS), shape, folder)
-        lines, values = _table(shape, found), shape.values
+        results = rounds(list(CONTENDERS), shape, folder)
+        lines, values = _table(shape, results), shape.values
         del shape
         if REAL.exists():
             shape = real()
             found_of_real = rounds(list(CONTENDERS), shape, folder, ROUNDS_OF_REAL)
             lines += ["", *_table(shape, found_of_real)]
-        lines += ["", *_goals(found, found_of_real, values)]
+        lines += ["", *_goals(results, found_of_real, values)]
     return "\n".join(lines)

@@ -38,10 +38,10 @@ Way = Callable[[Acquire], Awaitable[None]]
 
 def lock() -> Acquire:
     """Return what takes and releases one lock."""
-    shared = asyncio.Lock()
+    mutex = asyncio.Lock()
 
     async def turn() -> None:
-        async with shared:
+        async with mutex:
             pass
 
     return turn
@@ -86,8 +86,8 @@ async def measured(way: Way) -> dict[str, float]:
     """Return microseconds a grant, by contestant."""
     best = dict.fromkeys(CONTESTANTS, float("inf"))
     for _ in range(ROUNDS):
-        for name, made in CONTESTANTS.items():
-            acquire = made()
+        for name, bucket in CONTESTANTS.items():
+            acquire = bucket()
             began = perf_counter()
             await way(acquire)
             best[name] = min(best[name], (perf_counter() - began) / GRANTS * 1e6)
@@ -100,11 +100,11 @@ async def table() -> str:
         "| us a grant (against the lock) | one task | a thousand tasks |",
         "| --- | --- | --- |",
     ]
-    alone, together = await measured(one_by_one), await measured(all_at_once)
+    alone, concurrent = await measured(one_by_one), await measured(all_at_once)
     for name in CONTESTANTS:
         cells = (
-            f"{each[name]:.2f} ({each[name] / each['asyncio.Lock']:.1f}x)"
-            for each in (alone, together)
+            f"{result[name]:.2f} ({result[name] / result['asyncio.Lock']:.1f}x)"
+            for result in (alone, concurrent)
         )
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -76,15 +76,19 @@ async def discarded(url: str, entities: int) -> int:
         url, connector=connector, headers=headers
     ) as session:
         numbers, counts = iter(range(1, entities + 1)), []
-        asked = [await requests_of(session, kind) for kind in range(KINDS)]
+        bodies = [await requests_of(session, kind) for kind in range(KINDS)]
 
         async def work() -> None:
             for number in numbers:
-                requests = asked[number % KINDS]
+                requests = bodies[number % KINDS]
                 counts.append(len(requests))
                 for method, path, body in requests:
-                    at = path.replace(entity_id(number % KINDS), entity_id(number))
-                    async with session.request(method, at, data=body or None) as answer:
+                    path_of_company = path.replace(
+                        entity_id(number % KINDS), entity_id(number)
+                    )
+                    async with session.request(
+                        method, path_of_company, data=body or None
+                    ) as answer:
                         await answer.read()
 
         await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
@@ -150,8 +154,8 @@ def measure(way: str, url: str, entities: int, folder: Path) -> None:
     """Print what one way takes in this process; one entity goes before, so that imports
     do not count.
     """
-    with tempfile.TemporaryDirectory() as before:
-        _taken(way, url, 1, Path(before) / "night")
+    with tempfile.TemporaryDirectory() as folder_before:
+        _taken(way, url, 1, Path(folder_before) / "night")
     began, cpu = time.perf_counter(), time.process_time()
     counts = _taken(way, url, entities, folder)
     figures = counts | {
@@ -183,13 +187,13 @@ def commanded(url: str, entities: int, folder: Path) -> dict[str, int]:
     )
     os.environ |= {"ASYNCFIN_BASE_URL": url, "ASYNCFIN_TOKEN": TOKEN}
     # The report is written to a text stream of bytes, whose encoding the command sets.
-    with redirect_stdout(TextIOWrapper(BytesIO())) as printed:
+    with redirect_stdout(TextIOWrapper(BytesIO())) as output:
         assert (
             command(["extract", "--ids", str(ids), "--into", str(folder), "--json"])
             == 0
         )
-    printed.seek(0)
-    report = json.load(printed)
+    output.seek(0)
+    report = json.load(output)
     return {"answers": report["requests"], "done": report["done"]}
 
 
@@ -204,16 +208,16 @@ def run() -> str:
 def _compare_pool(place: Path, entities: int = 60) -> str:
     ways = ["extracted", "pool"]
     with night(USUAL) as url:
-        found = {way: measured(way, url, entities, place / way) for way in ways}
-    alone = found["extracted"]["seconds"]
+        results = {way: measured(way, url, entities, place / way) for way in ways}
+    alone = results["extracted"]["seconds"]
     names = {
         "extracted": "one process",
         "pool": f"a pool of {WORKERS} processes",
     }
     lines = [
-        f"| {names[way]} | {each['answers']:,} | {each['seconds']:.1f} | "
-        f"{alone / each['seconds']:.2f}x |"
-        for way, each in found.items()
+        f"| {names[way]} | {figures['answers']:,} | {figures['seconds']:.1f} | "
+        f"{alone / figures['seconds']:.2f}x |"
+        for way, figures in results.items()
     ]
     head = (
         f"| {entities} companies of {USUAL:,} series | requests | seconds | speed "
@@ -227,12 +231,12 @@ def _speed(place: Path, entities: int = 60) -> str:
         measured("extracted", url, KINDS, place / "warm")
         floor = measured("discarded", url, entities, place)
         first = measured("extracted", url, entities, place / "speed")
-        again = measured("extracted", url, entities, place / "speed")
+        second = measured("extracted", url, entities, place / "speed")
     per_floor, per_answer = (
         floor["cpu"] / floor["answers"],
         first["cpu"] / first["answers"],
     )
-    assert again["answers"] == entities
+    assert second["answers"] == entities
     return _table(
         f"{entities} companies of {USUAL:,} series",
         ("bytes discarded", floor, f"{per_floor * 1e3:.2f} ms an answer"),
@@ -243,23 +247,23 @@ def _speed(place: Path, entities: int = 60) -> str:
         ),
         (
             "second run, nothing changed",
-            again,
-            f"{first['seconds'] / again['seconds']:.0f}x faster than the first",
+            second,
+            f"{first['seconds'] / second['seconds']:.0f}x faster than the first",
         ),
     )
 
 
 def _memory(place: Path) -> str:
     with night(200) as url:
-        few, many = (
+        small_run, large_run = (
             measured("extracted", url, count, place / str(count))
             for count in (200, 2000)
         )
-    ratio = many["memory"] / few["memory"]
+    ratio = large_run["memory"] / small_run["memory"]
     return _table(
         "companies of 200 series",
-        ("200 entities", few, ""),
-        ("2,000 entities", many, f"{ratio:.2f}x the memory"),
+        ("200 entities", small_run, ""),
+        ("2,000 entities", large_run, f"{ratio:.2f}x the memory"),
     )
 
 
@@ -279,8 +283,8 @@ def _table(title: str, *rows: tuple[str, dict[str, Any], str]) -> str:
     )
     lines = [
         f"| {name} | {f['answers']:,} | {f['seconds']:.1f} | {f['cpu']:.1f} | "
-        f"{f['memory']:.0f} | {said} |"
-        for name, f, said in rows
+        f"{f['memory']:.0f} | {note} |"
+        for name, f, note in rows
     ]
     return "\n".join([head, *lines])
 

@@ -57,8 +57,8 @@ class Rebuilt:
                 strict=True,
             )
         )
-        reported = Period(year, month, 0)
-        rebuilt = known_by(original, restated, reported)
+        report_period = Period(year, month, 0)
+        rebuilt = known_by(original, restated, report_period)
         certain = dict(
             zip(_numbers(rebuilt), rebuilt.column("certain").to_pylist(), strict=True)
         )
@@ -70,7 +70,7 @@ class Rebuilt:
             self.flagged_wrong += not certain[cell] and was.get(cell) != number
         self.missing += len(was.keys() - certain.keys())
         for cell, number in _numbers(restated.to_arrow()).items():
-            if Period.parse(cell[-1]).fiscal_end <= reported.fiscal_end:
+            if Period.parse(cell[-1]).fiscal_end <= report_period.fiscal_end:
                 self.cut += 1
                 self.cut_future += cell not in was
                 self.cut_wrong += was.get(cell, number) != number
@@ -99,12 +99,12 @@ async def panels(dataset: DatasetFile) -> AsyncIterator[tuple[Panel, Panel]]:
 
 async def rebuilt(paths: list[Path]) -> Rebuilt:
     """Return the sums over all companies."""
-    found = Rebuilt()
+    result = Rebuilt()
     for path in paths:
         *earlier, (original, restated) = [pair async for pair in panels(load(path))]
         for _, truth in earlier:
-            found.add(truth, original, restated)
-    return found
+            result.add(truth, original, restated)
+    return result
 
 
 def night_figures(place: Path, companies: int = 1_000, pairs: int = 7) -> list[str]:
@@ -117,15 +117,15 @@ def night_figures(place: Path, companies: int = 1_000, pairs: int = 7) -> list[s
             name: measured(way, url, companies, place / name)
             for name, way in ways.items()
         }
-        again: dict[str, list[float]] = {name: [] for name in ways}
+        ratios: dict[str, list[float]] = {name: [] for name in ways}
         for pair in range(pairs):
             for name in sorted(
                 ways, reverse=bool(pair % 2)
             ):  # a feed that exists is continued
-                again[name].append(
+                ratios[name].append(
                     measured("extracted", url, companies, place / name)["cpu"]
                 )
-    middle = {name: median(each) for name, each in again.items()}
+    middle = {name: median(figures) for name, figures in ratios.items()}
     return [
         f"| {companies:,} companies of 10 series, CPU seconds | without a feed | with "
         "one | ratio |",
@@ -134,7 +134,9 @@ def night_figures(place: Path, companies: int = 1_000, pairs: int = 7) -> list[s
             f"| {name} | {cpu['without']:.2f} | {cpu['with']:.2f} | "
             f"{cpu['with'] / cpu['without']:.2f} |"
             for name, cpu in {
-                "first night": {name: each["cpu"] for name, each in first.items()},
+                "first night": {
+                    name: figures["cpu"] for name, figures in first.items()
+                },
                 f"unchanged night, median of {pairs}": middle,
             }.items()
         ),
@@ -152,17 +154,17 @@ def _known_by() -> str:
     paths = sorted(REAL.glob("*.json.gz"))
     if not paths:
         return "skipped: ../shared/data is not there"
-    found = asyncio.run(rebuilt(paths))
+    result = asyncio.run(rebuilt(paths))
     return (
-        f"{found.publications} earlier publications rebuilt from the newest of "
+        f"{result.publications} earlier publications rebuilt from the newest of "
         f"{len(paths)} companies\n\n"
         "| way | cells | another number then | not in the earlier publication |\n| --- "
         "| --- | --- | --- |\n"
-        f"| `known_by`, certain | {found.certain:,} | {found.wrong:,} | "
-        f"{found.absent:,} |\n"
-        f"| `known_by`, flagged | {found.flagged:,} | {found.flagged_wrong:,} | |\n"
-        f"| restated values of the periods that had ended | {found.cut:,} | "
-        f"{found.cut_wrong:,}"
-        f" | {found.cut_future:,} |\n\n"
-        f"`known_by` misses {found.missing:,} cells that the earlier publications have."
+        f"| `known_by`, certain | {result.certain:,} | {result.wrong:,} | "
+        f"{result.absent:,} |\n"
+        f"| `known_by`, flagged | {result.flagged:,} | {result.flagged_wrong:,} | |\n"
+        f"| restated values of the periods that had ended | {result.cut:,} | "
+        f"{result.cut_wrong:,}"
+        f" | {result.cut_future:,} |\n\n"
+        f"`known_by` misses {result.missing:,} cells of the earlier publications."
     )

@@ -23,20 +23,25 @@ HELP = "asyncfin --help"
 
 def seconds(arguments: Sequence[str]) -> float:
     """Return the CPU time that a fresh interpreter needs."""
-    compiled = {
+    commands = {
         name: text
         for name, text in os.environ.items()
         if name != "PYTHONDONTWRITEBYTECODE"
     }
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, *arguments],
-        env=compiled,
+        env=commands,
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (
+        usage_after.ru_utime
+        + usage_after.ru_stime
+        - usage_before.ru_utime
+        - usage_before.ru_stime
+    )
 
 
 def medians(processes: Mapping[str, Sequence[str]]) -> dict[str, float]:
@@ -52,8 +57,13 @@ def medians(processes: Mapping[str, Sequence[str]]) -> dict[str, float]:
 def imports() -> dict[str, float]:
     """Return what each import takes above the interpreter."""
     statements = ("pass", BARE, FLOOR, CLIENT)
-    empty, *found = medians({each: ["-c", each] for each in statements}).values()
-    return {each: one - empty for each, one in zip(statements[1:], found, strict=True)}
+    empty, *times = medians(
+        {statement: ["-c", statement] for statement in statements}
+    ).values()
+    return {
+        statement: time - empty
+        for statement, time in zip(statements[1:], times, strict=True)
+    }
 
 
 def helps() -> dict[str, float]:
@@ -67,25 +77,28 @@ def helps() -> dict[str, float]:
 
 def run() -> str:
     """Return a Markdown table with the goals."""
-    found, shown = imports(), helps()
-    base, slowest = shown.pop(HELP), max(shown, key=lambda name: shown[name])
-    floor, client, least = (
-        found[FLOOR],
-        found[CLIENT],
-        min(shown, key=lambda name: shown[name]),
+    import_times, help_times = imports(), helps()
+    base, slowest = (
+        help_times.pop(HELP),
+        max(help_times, key=lambda name: help_times[name]),
+    )
+    floor, client, smallest = (
+        import_times[FLOOR],
+        import_times[CLIENT],
+        min(help_times, key=lambda name: help_times[name]),
     )
     return "\n".join(
         [
             "| process | CPU | ratio | goal |",
             "| --- | ---: | ---: | ---: |",
-            f"| `{BARE}` | {found[BARE] * 1e3:.1f} ms | | < 30 ms |",
+            f"| `{BARE}` | {import_times[BARE] * 1e3:.1f} ms | | < 30 ms |",
             f"| `{FLOOR}` | {floor * 1e3:.0f} ms | 1.00x | |",
             f"| `{CLIENT}` | {client * 1e3:.0f} ms | {client / floor:.2f}x | < 1.1x |",
             f"| `{HELP}` | {base * 1e3:.0f} ms | 1.00x | |",
-            f"| `{least}`, the fastest | {shown[least] * 1e3:.0f} ms | "
-            f"{shown[least] / base:.2f}x | |",
-            f"| `{slowest}`, the slowest | {shown[slowest] * 1e3:.0f} ms | "
-            f"{shown[slowest] / base:.2f}x |"
+            f"| `{smallest}`, the fastest | {help_times[smallest] * 1e3:.0f} ms | "
+            f"{help_times[smallest] / base:.2f}x | |",
+            f"| `{slowest}`, the slowest | {help_times[slowest] * 1e3:.0f} ms | "
+            f"{help_times[slowest] / base:.2f}x |"
             " < 1.2x |",
         ]
     )

@@ -62,15 +62,15 @@ class Row:
     slowest: float = 0.0
     a_series: float = 0.0
 
-    def add(self, made: Plan, grid: int, seconds: float) -> None:
+    def add(self, plan: Plan, grid: int, seconds: float) -> None:
         self.plans += 1
-        self.series += len(made.series)
-        self.requests += made.requests
-        self.batches += len(made.batches)
+        self.series += len(plan.series)
+        self.requests += plan.requests
+        self.batches += len(plan.batches)
         self.grid += grid
-        self.bound += made.lower_bound
+        self.bound += plan.lower_bound
         self.slowest = max(self.slowest, seconds)
-        self.a_series = max(self.a_series, seconds / len(made.series))
+        self.a_series = max(self.a_series, seconds / len(plan.series))
 
     def __str__(self) -> str:
         return " | ".join(
@@ -123,15 +123,17 @@ def real() -> Iterator[Catalogue]:
         )
 
 
-def best_grid(known: Catalogue, wanted: Iterable[CatalogueSeries]) -> int:
+def best_grid(catalogue: Catalogue, wanted_series: Iterable[CatalogueSeries]) -> int:
     """Return the pages of the non-empty blocks, in the best order of metrics and of
     paths.
     """
-    metrics = _orders(Counter(series.metric_id for series in wanted))
-    paths = _orders(Counter(series.scopes for series in wanted))
-    groups = {series.reporting_group_id for series in wanted}
-    matchable = [series for series in known if series.reporting_group_id in groups]
-    return min(_pages(matchable, wanted, *orders) for orders in product(metrics, paths))
+    metrics = _orders(Counter(series.metric_id for series in wanted_series))
+    paths = _orders(Counter(series.scopes for series in wanted_series))
+    groups = {series.reporting_group_id for series in wanted_series}
+    matchable = [series for series in catalogue if series.reporting_group_id in groups]
+    return min(
+        _pages(matchable, wanted_series, *orders) for orders in product(metrics, paths)
+    )
 
 
 def _orders(counts: Counter[Any]) -> list[dict[Any, int]]:
@@ -139,16 +141,22 @@ def _orders(counts: Counter[Any]) -> list[dict[Any, int]]:
     first.
     """
     orders = (counts, sorted(counts), sorted(counts, key=lambda line: -counts[line]))
-    return [{line: at // 50 for at, line in enumerate(order)} for order in orders]
+    return [
+        {line: position // 50 for position, line in enumerate(order)}
+        for order in orders
+    ]
 
 
 def _pages(
     matchable: list[CatalogueSeries],
-    wanted: Iterable[CatalogueSeries],
+    wanted_series: Iterable[CatalogueSeries],
     of_metric: dict[Any, int],
     of_path: dict[Any, int],
 ) -> int:
-    used = {(of_metric[series.metric_id], of_path[series.scopes]) for series in wanted}
+    used = {
+        (of_metric[series.metric_id], of_path[series.scopes])
+        for series in wanted_series
+    }
     matches = Counter(
         (of_metric.get(series.metric_id, -1), of_path.get(series.scopes, -1))
         for series in matchable
@@ -157,47 +165,54 @@ def _pages(
 
 
 def measured(
-    known: Catalogue, wanted: tuple[CatalogueSeries, ...]
+    catalogue: Catalogue, series: tuple[CatalogueSeries, ...]
 ) -> tuple[Plan, float]:
     """Return a plan, and the CPU time of the best of a few rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         start = process_time()
-        question = Question(known, Select(), YEARS)
-        periods = known.resolve(YEARS)
-        batches = batches_of(known, wanted, periods, question.value_version)
-        made = Plan(question, known, periods, wanted, batches)
+        question = Question(catalogue, Select(), YEARS)
+        periods = catalogue.resolve(YEARS)
+        batches = batches_of(catalogue, series, periods, question.value_version)
+        plan = Plan(question, catalogue, periods, series, batches)
         best = min(best, process_time() - start)
-    return made, best
+    return plan, best
 
 
-def _planned_and_grid(known: Catalogue) -> tuple[Plan, int, float]:
-    made, seconds = measured(known, known.series)
-    return made, best_grid(known, known.series), seconds
+def _planned_and_grid(catalogue: Catalogue) -> tuple[Plan, int, float]:
+    plan, seconds = measured(catalogue, catalogue.series)
+    return plan, best_grid(catalogue, catalogue.series), seconds
 
 
-def wanted_of(known: Catalogue) -> Iterator[tuple[str, tuple[CatalogueSeries, ...]]]:
+def wanted_of(
+    catalogue: Catalogue,
+) -> Iterator[tuple[str, tuple[CatalogueSeries, ...]]]:
     """Yield what is asked for: everything, random subsets, a few scattered series, all
     annual groups.
     """
-    yield "all series", known.series
+    yield "all series", catalogue.series
     for seed in range(SUBSETS_OF_EACH):
         random = Random(seed)
-        yield "30 % at random", tuple(random.sample(known.series, len(known) * 3 // 10))
-        yield "25 scattered", tuple(random.sample(known.series, 25))
+        yield (
+            "30 % at random",
+            tuple(random.sample(catalogue.series, len(catalogue) * 3 // 10)),
+        )
+        yield "25 scattered", tuple(random.sample(catalogue.series, 25))
     yield (
         "annual groups",
-        tuple(each for each in known if each.reporting_group_id.startswith("annual")),
+        tuple(
+            item for item in catalogue if item.reporting_group_id.startswith("annual")
+        ),
     )
 
 
 def table(name: str, catalogues: Iterable[Catalogue]) -> Iterator[str]:
     rows: dict[str, Row] = {}
-    for known in catalogues:
-        for what, wanted in wanted_of(known):
-            grid = best_grid(known, wanted)
-            made, seconds = measured(known, wanted)
-            rows.setdefault(f"{name}, {what}", Row()).add(made, grid, seconds)
+    for catalogue in catalogues:
+        for question_name, series in wanted_of(catalogue):
+            grid = best_grid(catalogue, series)
+            plan, seconds = measured(catalogue, series)
+            rows.setdefault(f"{name}, {question_name}", Row()).add(plan, grid, seconds)
     return (f"| {label} | {row} |" for label, row in rows.items())
 
 
@@ -224,9 +239,9 @@ def dense(fill: float, blocks: int) -> Iterator[Catalogue]:
 def of_triples(triples: Triples) -> Catalogue:
     """Return a catalogue with a series for each metric, path and group."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for at, (metric, path, group) in enumerate(triples):
+    for number, (metric, path, group) in enumerate(triples):
         series = {
-            "series_id": f"s{at}",
+            "series_id": f"s{number}",
             "reporting_group_id": group,
             "metric_id": metric,
             "scopes": [{"scope_group_id": "segment", "scope_id": path}],
@@ -237,8 +252,8 @@ def of_triples(triples: Triples) -> Catalogue:
         groups.setdefault(group, []).append(series)
     heads = dict.fromkeys(("name", "description", "basis", "cadence"), "")
     return catalogue(
-        {"reporting_group_id": name, **heads, "series": each}
-        for name, each in groups.items()
+        {"reporting_group_id": name, **heads, "series": members}
+        for name, members in groups.items()
     )
 
 
@@ -251,18 +266,18 @@ def lines() -> Iterator[str]:
     for series in (300, 3_000, 30_000):
         # The publication is dropped: a full collection would walk over it while a plan
         # is timed.
-        known = catalogue(
+        company = catalogue(
             generate(1, series=series, publications=1).publications[-1].groups
         )
-        yield from table(f"generated of {series:,}", [known])
+        yield from table(f"generated of {series:,}", [company])
     for name, fill, blocks in (
         ("dense", 1.0, 1),
         ("half dense", 0.5, 1),
         ("dense in blocks", 0.9, 3),
     ):
         row = Row()
-        for known in dense(fill, blocks):
-            row.add(*_planned_and_grid(known))
+        for company in dense(fill, blocks):
+            row.add(*_planned_and_grid(company))
         yield f"| {name}, all series | {row} |"
     for name, (triples, _) in TABLES.items():
         row = Row()
@@ -274,12 +289,12 @@ def figures() -> Iterator[tuple[str, float, float]]:
     """Yield figures of plans and their limits: requests as multiples of the lower
     bound, and CPU time.
     """
-    found: dict[str, list[tuple[Plan, float]]] = {}
+    plans_by_kind: dict[str, list[tuple[Plan, float]]] = {}
     for name, (triples, _) in TABLES.items():
-        known = of_triples(triples)
+        company = of_triples(triples)
         kinds = (kind for kind in _KINDS if name in _KINDS[kind])
-        found.setdefault(next(kinds, _FRIENDLY), []).append(
-            measured(known, known.series)
+        plans_by_kind.setdefault(next(kinds, _FRIENDLY), []).append(
+            measured(company, company.series)
         )
     friendly = [
         *islice(dense(1.0, 1), 1),
@@ -289,38 +304,41 @@ def figures() -> Iterator[tuple[str, float, float]]:
     friendly.append(
         catalogue(generate(1, series=3_000, publications=1).publications[-1].groups)
     )
-    found[_FRIENDLY] += [measured(known, known.series) for known in friendly]
-    for kind, plans in found.items():
-        most = max(made.requests / made.lower_bound for made, _ in plans)
+    plans_by_kind[_FRIENDLY] += [
+        measured(company, company.series) for company in friendly
+    ]
+    for kind, plans in plans_by_kind.items():
+        largest = max(plan.requests / plan.lower_bound for plan, _ in plans)
         yield (
             f"{kind}: requests, of the lower bound",
-            most,
+            largest,
             1.45 if "groups" in kind else 1.1,
         )
-    made = [each for plans in found.values() for each in plans]
-    yield "made tables, slowest plan: us of CPU a series", _slowest(made), 150
+    plan = [pair for plans in plans_by_kind.values() for pair in plans]
+    yield "made tables, slowest plan: us of CPU a series", _slowest(plan), 150
     by_question: dict[str, list[tuple[Plan, float]]] = {}
-    for known in real() if REAL.is_dir() else ():
-        for what, wanted in wanted_of(known):
-            by_question.setdefault(what, []).append(measured(known, wanted))
-    for what, limit in (
+    for company in real() if REAL.is_dir() else ():
+        for question_name, series in wanted_of(company):
+            by_question.setdefault(question_name, []).append(measured(company, series))
+    for question_name, limit in (
         (("all series", 1.03), ("30 % at random", 1.31)) if by_question else ()
     ):
         requests, bounds = zip(
-            *((m.requests, m.lower_bound) for m, _ in by_question[what]), strict=True
+            *((m.requests, m.lower_bound) for m, _ in by_question[question_name]),
+            strict=True,
         )
         yield (
-            f"real companies, {what}: requests, of the lower bound",
+            f"real companies, {question_name}: requests, of the lower bound",
             sum(requests) / sum(bounds),
             limit,
         )
     if by_question:
-        plans = [each for several in by_question.values() for each in several]
+        plans = [pair for group in by_question.values() for pair in group]
         yield "real companies, slowest plan: us of CPU a series", _slowest(plans), 150
 
 
 def _slowest(plans: Iterable[tuple[Plan, float]]) -> float:
-    return max(seconds / len(made.series) for made, seconds in plans) * 1e6
+    return max(seconds / len(plan.series) for plan, seconds in plans) * 1e6
 
 
 def run() -> str:

@@ -87,20 +87,20 @@ def served_page() -> tuple[Publication, Request, bytes]:
     publication = generate(
         1, series=1000, periods=60, fill=0.25, publications=1
     ).publications[-1]
-    asked, served = request(publication, 6, "original"), service(publication)
-    page = answer(asked, served).body
-    served.store.close()
-    return publication, asked, page
+    body, local_service = request(publication, 6, "original"), service(publication)
+    page = answer(body, local_service).body
+    local_service.store.close()
+    return publication, body, page
 
 
 async def over_http() -> tuple[float, float, int]:
     """Return the ms of CPU that the sandbox takes for a page, and aiohttp.web; and the
     size of the page.
     """
-    least, size = {"sandbox": float("inf"), "aiohttp.web": float("inf")}, 0
+    smallest, size = {"sandbox": float("inf"), "aiohttp.web": float("inf")}, 0
     with ExitStack() as stack:
         servers = {}
-        for kind in least:
+        for kind in smallest:
             command = [sys.executable, "-c", SERVING, kind]
             server = stack.enter_context(
                 subprocess.Popen(  # noqa: ASYNC220
@@ -127,10 +127,12 @@ async def over_http() -> tuple[float, float, int]:
                             url, data=body, headers=headers
                         ) as response:
                             size = len(await response.read())
-                    least[kind] = min(least[kind], (cpu(server) - began) / ROUNDS * 1e3)
+                    smallest[kind] = min(
+                        smallest[kind], (cpu(server) - began) / ROUNDS * 1e3
+                    )
         for server, *_ in servers.values():
             server.stdin.close()
-    return least["sandbox"], least["aiohttp.web"], size
+    return smallest["sandbox"], smallest["aiohttp.web"], size
 
 
 def _http_table(ours: float, plain: float, size: int) -> str:
@@ -146,9 +148,9 @@ def request(publication: Publication, start: int, value_version: str) -> Request
     """A query for the first 100 series of the most frequent metrics and paths, from a
     period on.
     """
-    series = [one for group in publication.groups for one in group["series"]]
-    metrics = Counter(one["metric_id"] for one in series).most_common(50)
-    paths = Counter(json.dumps(one["scopes"]) for one in series).most_common(50)
+    series = [item for group in publication.groups for item in group["series"]]
+    metrics = Counter(item["metric_id"] for item in series).most_common(50)
+    paths = Counter(json.dumps(item["scopes"]) for item in series).most_common(50)
     year, end_month, _ = publication.periods[start]
     body = {
         "metric_ids": [metric for metric, _ in metrics],
@@ -195,21 +197,23 @@ def run() -> str:
     publication = generate(
         1, series=1000, periods=120, fill=0.6, publications=1
     ).publications[-1]
-    served = service(publication)
+    local_service = service(publication)
     rows = [
         "| periods | version | values | kB | a page | rendered anew | goal |",
         "|" + " --- |" * 7,
     ]
     for name, share in SPANS.items():
         for version in ("original", "latest_restated"):
-            asked = request(publication, int(len(publication.periods) * share), version)
-            page = json.loads(body := answer(asked, served).body)
+            query_body = request(
+                publication, int(len(publication.periods) * share), version
+            )
+            page = json.loads(body := answer(query_body, local_service).body)
             values = sum(
                 cell is not None
                 for series in page["series"]
                 for cell in series["values"]
             )
-            ours = milliseconds(partial(answer, asked, served))
+            ours = milliseconds(partial(answer, query_body, local_service))
             anew = milliseconds(partial(json.dumps, page))
             rows.append(
                 f"| {name}: {len(page['periods'])} | {version} | {values:,} in "
@@ -217,7 +221,7 @@ def run() -> str:
                 f" | {len(body) / 1000:,.0f} | {ours:.1f} ms | {anew:.1f} ms | < "
                 f"{GOAL} ms |"
             )
-    served.store.close()
+    local_service.store.close()
     rows += ["", _http_table(*asyncio.run(over_http()))]
     return "\n".join(
         [
@@ -238,16 +242,16 @@ def real() -> list[str]:
     ).stdout.split()
     publication = max(
         (load(path).publications[-1] for path in REAL),
-        key=lambda each: len(each.values),
+        key=lambda item: len(item.values),
     )
-    served = service(publication)
-    series = [one for group in publication.groups for one in group["series"]]
+    local_service = service(publication)
+    series = [row for group in publication.groups for row in group["series"]]
     source = random.Random(1)
     bodies = []
     for _ in range(40):
-        wanted = source.sample(series, 40)
-        paths = {json.dumps(one["scopes"]): one["scopes"] for one in wanted}
-        metrics = sorted({one["metric_id"] for one in wanted})
+        sample = source.sample(series, 40)
+        paths = {json.dumps(row["scopes"]): row["scopes"] for row in sample}
+        metrics = sorted({row["metric_id"] for row in sample})
         periods = {"mode": "trailing", "months": 1200}
         query = {
             "metric_ids": metrics,
@@ -257,10 +261,10 @@ def real() -> list[str]:
         bodies.append(json.dumps(query | {"limit": 100}).encode())
     head = request(publication, 0, "original")
     requests = [evolve(head, body=body) for body in bodies]
-    a_query = milliseconds(lambda: [answer(each, served) for each in requests]) / len(
-        requests
-    )
-    served.store.close()
+    a_query = milliseconds(
+        lambda: [answer(item, local_service) for item in requests]
+    ) / len(requests)
+    local_service.store.close()
     return [
         "| real companies | loaded, s CPU | peak, MB | queries a second of CPU |",
         "|" + " --- |" * 4,

@@ -58,8 +58,10 @@ async def _bodies(
 ) -> list[bytes]:
     bodies, kind = [], number % KINDS
     for method, path, body in requests[kind]:
-        at = path.replace(entity_id(kind), entity_id(number))
-        async with session.request(method, at, data=body or None) as answer:
+        path_of_company = path.replace(entity_id(kind), entity_id(number))
+        async with session.request(
+            method, path_of_company, data=body or None
+        ) as answer:
             bodies.append(await answer.read())
     return bodies
 
@@ -77,8 +79,8 @@ def _client(url: str) -> Client:
 def _numbers(page: Any) -> dict[str, dict[tuple[int, ...], float]]:
     """Return the numbers of a page of a query, by series and period."""
     periods = [
-        (each["year"], each["end_month"], each["duration_months"])
-        for each in page["periods"]
+        (entry["year"], entry["end_month"], entry["duration_months"])
+        for entry in page["periods"]
     ]
     return {
         series["series_id"]: {
@@ -129,14 +131,14 @@ async def many() -> float:
 
         async def by_hand() -> None:
             numbers = iter(range(COMPANIES))
-            found: dict[int, object] = {}
+            results: dict[int, object] = {}
 
             async def work() -> None:
                 for number in numbers:
                     for body in await _bodies(session, requests, number):
                         page = orjson.loads(body)
                         if "series" in page:
-                            found[number] = _numbers(page)
+                            results[number] = _numbers(page)
 
             await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
 
@@ -171,7 +173,7 @@ async def cold() -> float:
                         orjson.loads(body)
                         for body in await _bodies(session, requests, number)
                     ]
-                    series = [each for page in pages for each in page.get("series", ())]
+                    series = [item for page in pages for item in page.get("series", ())]
                     assert orjson.dumps(
                         {"periods": pages[-1]["periods"], "series": series}
                     )
@@ -203,16 +205,16 @@ async def first() -> tuple[float, float, float]:
                     for series in panel.series_ids:
                         panel._grid.observations(series)
                 operations = client.stats().by_operation
-                beyond += sum(each.requests for each in operations.values())
+                beyond += sum(counts.requests for counts in operations.values())
                 beyond -= (
                     operations["catalogue"].requests + operations["query"].requests
                 )
 
         async def by_hand() -> None:
             for number in range(FIRST):
-                asked = requests[number % KINDS]
-                pages = [each for each in asked if each[0] == "GET"]
-                queries = [each for each in asked if each[0] == "POST"]
+                query_body = requests[number % KINDS]
+                pages = [item for item in query_body if item[0] == "GET"]
+                queries = [item for item in query_body if item[0] == "POST"]
                 headers = {
                     "Authorization": f"Bearer {TOKEN}",
                     "Content-Type": "application/json",
@@ -255,15 +257,15 @@ async def _kept_by_hand(url: str, token: str, plan: Plan) -> list[bytes]:
     async with aiohttp.ClientSession(url, headers=headers) as session:
         cursor: str | None = ""
         while cursor is not None:
-            asked = catalogue_request(
+            request = catalogue_request(
                 entity, expected_dataset_id=None, page_size=100, cursor=cursor or None
             )
-            async with session.get(asked.path, params=asked.params) as answer:
+            async with session.get(request.path, params=request.params) as answer:
                 bodies.append(await answer.read())
             cursor = orjson.loads(bodies[-1]).get("next_cursor")
         for batch in plan.batches:
-            asked = query_request(entity, batch, page_size=100, cursor=None)
-            async with session.post(asked.path, data=asked.body) as answer:
+            request = query_request(entity, batch, page_size=100, cursor=None)
+            async with session.post(request.path, data=request.body) as answer:
                 bodies.append(await answer.read())
     return bodies
 
@@ -285,21 +287,23 @@ async def memory() -> float:
             Client(url, token) as plain,
         ):
             plans = [
-                await plain.plan(each, Select(), FiscalRange()) for each in entities
+                await plain.plan(entity, Select(), FiscalRange()) for entity in entities
             ]
-            kept: list[Any] = []
+            results: list[Any] = []
             for plan in plans:
                 question = client.query(
                     plan.catalogue.entity_id, Select(), FiscalRange()
                 )
-                for at, way in enumerate((question, _kept_by_hand(url, token, plan))):
+                for number, way in enumerate(
+                    (question, _kept_by_hand(url, token, plan))
+                ):
                     gc.collect()
                     tracemalloc.start()
-                    kept.append(await way)
-                    if not at:
-                        kept.pop()  # the cache has it
+                    results.append(await way)
+                    if not number:
+                        results.pop()  # the cache has it
                     gc.collect()
-                    sizes[at].append(tracemalloc.get_traced_memory()[0])
+                    sizes[number].append(tracemalloc.get_traced_memory()[0])
                     tracemalloc.stop()
         # Not the first: what is made once is counted there.
         return sum(sizes[0][1:]) / sum(sizes[1][1:])

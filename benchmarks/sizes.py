@@ -15,40 +15,40 @@ from benchmarks._gauges import memory
 from benchmarks._large import Service, service
 
 
-async def _sizes(at: Service) -> list[tuple[str, str]]:
+async def _sizes(running: Service) -> list[tuple[str, str]]:
     gc.disable()
-    async with Client(at.base_url, at.token) as client:
+    async with Client(running.base_url, running.token) as client:
         series = Select(
-            metric_ids=(await client.catalogue(at.entity_id)).series[0].metric_id
+            metric_ids=(await client.catalogue(running.entity_id)).series[0].metric_id
         )
-        await client.query(at.entity_id, series, FiscalRange())
+        await client.query(running.entity_id, series, FiscalRange())
         rows = [
             (
                 "a process after one query",
                 f"{memory() / 1e6:.0f} MB of resident memory",
             )
         ]
-        catalogues, before = [], memory()
+        catalogues, memory_before = [], memory()
         for _ in range(5):
-            async with Client(at.base_url, at.token) as other:
-                catalogues.append(await other.catalogue(at.entity_id))
+            async with Client(running.base_url, running.token) as second_client:
+                catalogues.append(await second_client.catalogue(running.entity_id))
         gc.collect()
         count = sum(map(len, catalogues))
         rows.append(
             (
                 "a catalogue in memory",
-                f"{(memory() - before) / count / 1e3:.1f} kB a series",
+                f"{(memory() - memory_before) / count / 1e3:.1f} kB a series",
             )
         )
     with tempfile.TemporaryDirectory() as folder:
         for cache in (MemoryCache(), FileCache(Path(folder, "cache"))):
-            async with Client(at.base_url, at.token, cache=cache) as client:
-                panel = await client.query(at.entity_id, Select(), FiscalRange())
-            found = await cache.inspect()
+            async with Client(running.base_url, running.token, cache=cache) as client:
+                panel = await client.query(running.entity_id, Select(), FiscalRange())
+            entries = await cache.inspect()
             rows.append(
                 (
                     type(cache).__name__,
-                    f"{found.bytes / len(panel) / 1e3:.1f} kB a series",
+                    f"{entries.bytes / len(panel) / 1e3:.1f} kB a series",
                 )
             )
             await cache.aclose()
@@ -56,8 +56,8 @@ async def _sizes(at: Service) -> list[tuple[str, str]]:
 
 
 def run() -> str:
-    with service() as at:
-        argv = (at.base_url, at.token, at.entity_id)
+    with service() as running:
+        argv = (running.base_url, running.token, running.entity_id)
         code = "import sys; from benchmarks.sizes import main; main(*sys.argv[1:])"
         command = [sys.executable, "-c", code, *argv]
         return subprocess.run(
@@ -70,6 +70,6 @@ def main(*argv: str) -> None:
     print(
         "| what | size |",
         "| --- | --- |",
-        *(f"| {what} | {size} |" for what, size in rows),
+        *(f"| {name} | {size} |" for name, size in rows),
         sep="\n",
     )

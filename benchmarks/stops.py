@@ -37,12 +37,19 @@ _METRICS, _SCOPES, _ROUNDS = 3_000, 8, 3
 def large() -> dict[str, Any]:
     """Return a company of 24,000 series."""
     metrics = [
-        f"x:{_WORDS[at % 10]}{_WORDS[at // 10 % 10]}{_WORDS[at // 100 % 10]}{at}"
-        for at in range(_METRICS)
+        "x:"
+        + "".join(_WORDS[number // power % 10] for power in (1, 10, 100))
+        + str(number)
+        for number in range(_METRICS)
     ]
-    names = [(metric, f"scope{at}") for metric in metrics for at in range(_SCOPES)]
+    names = [
+        (metric, f"scope{number}") for metric in metrics for number in range(_SCOPES)
+    ]
     return dataset(
-        {name: {"FY2023": at, "FY2024": at + 1} for at, name in enumerate(names)}
+        {
+            name: {"FY2023": number, "FY2024": number + 1}
+            for number, name in enumerate(names)
+        }
     )
 
 

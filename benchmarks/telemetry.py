@@ -139,35 +139,38 @@ async def _row(
     count: int,
 ) -> str:
     shares = {}
-    least = 0.0
+    smallest = 0.0
     for kind, make in OBSERVERS.items():
-        timed = _Timed(make())
+        observer = _Timed(make())
         async with Client(
             url,
             token,
             bucket=TokenBucket(1e9, burst=100),
             cache=MemoryCache() if count > 1 else None,
             max_age=1e9,
-            observers=[timed],
+            observers=[observer],
         ) as client:
             await ask(client)
             times = []
             for _ in range(ROUNDS):
-                timed.nanoseconds, began = 0, process_time()
+                observer.nanoseconds, began = 0, process_time()
                 for _ in range(count):
                     await ask(client)
                 times.append(
-                    ((process_time() - began) / count, timed.nanoseconds / count / 1e9)
+                    (
+                        (process_time() - began) / count,
+                        observer.nanoseconds / count / 1e9,
+                    )
                 )
-        shares[kind] = min(observed for _, observed in times)
+        shares[kind] = min(seconds for _, seconds in times)
         if kind == "nothing":  # the clock's part of every call
-            least = min(total for total, _ in times) - shares[kind]
+            smallest = min(total for total, _ in times) - shares[kind]
     clock = shares.pop("nothing")
     parts = [
-        f"{(each - clock) * 1e6:,.0f} us, {(each - clock) / least:.1%}"
-        for each in shares.values()
+        f"{(share - clock) * 1e6:,.0f} us, {(share - clock) / smallest:.1%}"
+        for share in shares.values()
     ]
-    return f"| {name} | {least * 1e3:.2f} ms | {' | '.join(parts)} |"
+    return f"| {name} | {smallest * 1e3:.2f} ms | {' | '.join(parts)} |"
 
 
 def run() -> str:
@@ -188,16 +191,20 @@ def run() -> str:
                 )
             )
         )
-    with service() as at:
-        everything = partial(_query, entity_id=at.entity_id, select=Select())
-        one = partial(_query, entity_id=at.entity_id, select=asyncio.run(_few(at)))
+    with service() as running:
+        everything = partial(_query, entity_id=running.entity_id, select=Select())
+        query = partial(
+            _query, entity_id=running.entity_id, select=asyncio.run(_few(running))
+        )
         for name, ask, count in (
             ("30 small pages", everything, 1),
             ("2,900 cached series", everything, 20),
-            ("7 cached series", one, 200),
+            ("7 cached series", query, 200),
         ):
-            rows.append(asyncio.run(_row(name, at.base_url, at.token, ask, count)))
-    names = [each for each in OBSERVERS if each != "nothing"]
+            rows.append(
+                asyncio.run(_row(name, running.base_url, running.token, ask, count))
+            )
+    names = [observer_name for observer_name in OBSERVERS if observer_name != "nothing"]
     head = [
         f"| question | CPU without | {' | '.join(names)} |",
         "| --- |" + " ---: |" * (len(names) + 1),
@@ -209,9 +216,9 @@ async def _run(client: Client, plan: object) -> object:
     return await client.run(plan)  # type: ignore[arg-type]
 
 
-async def _few(at: Service) -> Select:
-    async with Client(at.base_url, at.token) as client:
-        return Select.of((await client.catalogue(at.entity_id)).series[:7])
+async def _few(running: Service) -> Select:
+    async with Client(running.base_url, running.token) as client:
+        return Select.of((await client.catalogue(running.entity_id)).series[:7])
 
 
 async def _query(client: Client, entity_id: str, select: Select) -> object:

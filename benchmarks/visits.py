@@ -118,22 +118,24 @@ async def visit(
         "client": ("127.0.0.1", 50000),
         "server": ("127.0.0.1", 80),
     }
-    sent: list[Any] = []
+    messages: list[Any] = []
     forever = asyncio.get_running_loop().create_future()
 
     async def receive() -> Any:
-        return await forever if sent or scope.get("begun") else _begin(scope)
+        return await forever if messages or scope.get("begun") else _begin(scope)
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        messages.append(message)
 
     await app(scope, receive, send)
     forever.cancel()
-    found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    response_headers = {
+        name.decode(): value.decode() for name, value in messages[0]["headers"]
+    }
     return (
-        sent[0]["status"],
-        found.get("etag", ""),
-        sum(len(each.get("body", b"")) for each in sent[1:]),
+        messages[0]["status"],
+        response_headers.get("etag", ""),
+        sum(len(part.get("body", b"")) for part in messages[1:]),
     )
 
 
@@ -227,11 +229,11 @@ async def warm() -> dict[str, tuple[float, float]]:
             rounds: list[dict[str, float]] = []
             for _ in range(ROUNDS + 1):
                 rounds.append({})
-                for name, (app, at) in ways.items():
+                for name, (app, address) in ways.items():
                     begin = time.process_time()
                     for _ in range(A_ROUND):
                         path, headers = (
-                            f"/{at}/{entity_id}/values",
+                            f"/{address}/{entity_id}/values",
                             {"host": "127.0.0.1"},
                         )
                         status, _, _ = await visit(
@@ -241,7 +243,7 @@ async def warm() -> dict[str, tuple[float, float]]:
                     rounds[-1][name] = time.process_time() - begin
     first, second = (
         {
-            name: median(each[name] / each[base] for each in rounds[1:])
+            name: median(times[name] / times[base] for times in rounds[1:])
             for name in list(ways)[:2]
         }
         for base in ("constant", "bare")

@@ -38,8 +38,8 @@ def tags(companies: Comparison) -> tuple[pd.DataFrame, list[str]]:
 
 if __name__ == "__main__":
     companies = asyncio.run(read(Path(sys.argv[1]).read_text().split()))
-    found, without = tags(companies)
-    print(found.to_string())
+    tags_by_company, without = tags(companies)
+    print(tags_by_company.to_string())
     print("without:", *(companies[entity_id].dataset.name for entity_id in without))
     for entity_id, error in companies.failed.items():
         print("failed:", entity_id, error)

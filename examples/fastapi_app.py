@@ -60,8 +60,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         FileBucket(path) if path else TokenBucket(),
     )
     async with AsyncExitStack() as stack:
-        for each in (cache, bucket):
-            await stack.enter_async_context(aclosing(each))
+        for resource in (cache, bucket):
+            await stack.enter_async_context(aclosing(resource))
         # A publication confirmed within the last minute counts as the current one:
         # questions that were requested before then cost nothing. While the service is
         # away, results may be up to an hour old. A visitor does not wait for five
@@ -146,7 +146,10 @@ Answer = Annotated[asyncfin.Panel, Depends(question)]
 Tags = Annotated[str | None, Header(alias="if-none-match")]
 # For the schema; the bodies are built by `reply`.
 TYPED: dict[int | str, dict[str, Any]] = {
-    200: {"model": Figures, "content": {each: {} for each in FORMATS.values()}},
+    200: {
+        "model": Figures,
+        "content": {media_type: {} for media_type in FORMATS.values()},
+    },
     304: {"description": "The visitor has the current figures"},
 }
 
@@ -200,7 +203,10 @@ async def health(request: Request) -> Health:
     A balancer that removes workers on its status removes none while the service or a
     shared store is away.
     """
-    pace, cached = request.app.state.bucket.stats(), request.app.state.cache.stats()
+    pace, cache_stats = (
+        request.app.state.bucket.stats(),
+        request.app.state.cache.stats(),
+    )
     return Health(
         waiting=sum(pace.waiting.values()),
         requests_refused=pace.refused,
@@ -209,8 +215,8 @@ async def health(request: Request) -> Health:
         if pace.exhausted_until
         else None,
         fallback=pace.fallback,
-        cached_series=cached.series,
-        cached_bytes=cached.bytes,
+        cached_series=cache_stats.series,
+        cached_bytes=cache_stats.bytes,
     )
 
 

@@ -24,7 +24,8 @@ def figures(entity_ids: list[str]) -> pa.Table:
     async def read() -> pa.Table:
         async with Client.from_env() as client:
             answers = [
-                await read_entity(client, each, SELECT, Annual()) for each in entity_ids
+                await read_entity(client, entity_id, SELECT, Annual())
+                for entity_id in entity_ids
             ]
         return concat([answer.panel for answer in answers])
 
@@ -32,9 +33,11 @@ def figures(entity_ids: list[str]) -> pa.Table:
 
 
 def night(entity_ids: list[str], chunk: int = 25) -> pa.Table:
-    chunks = [entity_ids[at : at + chunk] for at in range(0, len(entity_ids), chunk)]
+    chunks = [
+        entity_ids[start : start + chunk] for start in range(0, len(entity_ids), chunk)
+    ]
     return pa.concat_tables(
-        ray.get([figures.remote(each) for each in chunks]), promote_options="default"
+        ray.get([figures.remote(part) for part in chunks]), promote_options="default"
     )
 
 

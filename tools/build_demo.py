@@ -60,10 +60,12 @@ def build(company: Company, folder: Path) -> DatasetFile:
 
 
 def _publication(company: Company, source: Publication) -> Publication:
-    found = _found(company, source)
-    periods = tuple(sorted({period for rows in found.values() for period in rows}))
+    values_by_key = _found(company, source)
+    periods = tuple(
+        sorted({period for rows in values_by_key.values() for period in rows})
+    )
     index = {period: position for position, period in enumerate(periods)}
-    groups = _groups(source.entity_id, found)
+    groups = _groups(source.entity_id, values_by_key)
     return Publication(
         entity_id=source.entity_id,
         name=company.name,
@@ -72,14 +74,16 @@ def _publication(company: Company, source: Publication) -> Publication:
         ),
         created_timestamp=source.created_timestamp,
         periods=periods,
-        scope_groups=tuple(_scope_groups(company, found)),
+        scope_groups=tuple(_scope_groups(company, values_by_key)),
         groups=tuple(groups),
         values={
             _series_id(source.entity_id, key): tuple(
                 (index[period], original, restated)
-                for period, (_, original, restated) in sorted(found[key].items())
+                for period, (_, original, restated) in sorted(
+                    values_by_key[key].items()
+                )
             )
-            for key in _ordered(found)
+            for key in _ordered(values_by_key)
         },
     )
 
@@ -87,7 +91,7 @@ def _publication(company: Company, source: Publication) -> Publication:
 def _found(company: Company, source: Publication) -> Found:
     """The rows of every series that the demo shows, by period."""
     metrics = {concept: metric for metric in METRICS for concept in metric.concepts}
-    found: Found = {}
+    values_by_key: Found = {}
     ranks: dict[tuple[Key, Period], tuple[Any, ...]] = {}
     for group in source.groups:
         for series in group["series"]:
@@ -104,8 +108,8 @@ def _found(company: Company, source: Publication) -> Found:
                 rank = _rank(metric, series, row)
                 if (key, period) not in ranks or rank < ranks[key, period]:
                     ranks[key, period] = rank
-                    found.setdefault(key, {})[period] = row
-    return found
+                    values_by_key.setdefault(key, {})[period] = row
+    return values_by_key
 
 
 def _shown(company: Company, concept: str, period: Period) -> bool:
@@ -148,12 +152,12 @@ def _path(company: Company, scopes: Iterable[Mapping[str, str]]) -> Path_:
     return tuple(path)
 
 
-def _ordered(found: Found) -> list[Key]:
+def _ordered(values_by_key: Found) -> list[Key]:
     """The series by cadence, basis, path and metric, in the order of the tables."""
     bases = list(SCOPE_GROUPS)
     metrics = [metric.metric_id for metric in METRICS]
     return sorted(
-        found,
+        values_by_key,
         key=lambda key: (
             key[0],
             bases.index(key[1][0][0]),
@@ -175,11 +179,11 @@ def _series_id(entity_id: str, key: Key) -> str:
     return "S-" + sha256(f"{entity_id} {readable}".encode()).hexdigest()[:16]
 
 
-def _groups(entity_id: str, found: Found) -> Iterator[dict[str, Any]]:
+def _groups(entity_id: str, values_by_key: Found) -> Iterator[dict[str, Any]]:
     """The reporting groups: one for each cadence and basis."""
     groups: dict[str, dict[str, Any]] = {}
     metrics = {metric.metric_id: metric for metric in METRICS}
-    for key in _ordered(found):
+    for key in _ordered(values_by_key):
         cadence, path, metric_id = key
         name, _, _, basis = SCOPE_GROUPS[path[0][0]]
         group_id = f"{cadence}.{basis}"
@@ -219,19 +223,19 @@ def _series(
     }
 
 
-def _scope_groups(company: Company, found: Found) -> Iterator[dict[str, Any]]:
+def _scope_groups(company: Company, values_by_key: Found) -> Iterator[dict[str, Any]]:
     """The scope groups that a path uses, with the periods in which each scope has
     values.
     """
     ends: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for (_, path, _), rows in found.items():
+    for (_, path, _), rows in values_by_key.items():
         for reference in path:
             ends.setdefault(reference, []).extend(
                 (year, month) for year, month, _ in rows
             )
     for group_id, (name, description, role, _) in SCOPE_GROUPS.items():
-        named = dict.fromkeys(company.scopes.values())
-        used = [scope_id for scope_id in named if (group_id, scope_id) in ends]
+        names = dict.fromkeys(company.scopes.values())
+        used = [scope_id for scope_id in names if (group_id, scope_id) in ends]
         if used:
             yield {
                 "scope_group_id": group_id,

@@ -21,8 +21,8 @@ def measure(report: dict[str, dict[str, dict[str, dict[str, int]]]]) -> dict[str
     covered, total = defaultdict[str, int](int), defaultdict[str, int](int)
     for path, file in report["files"].items():
         parts = Path(path.replace("\\", "/")).parts
-        below = parts[parts.index("asyncfin") + 1 :]
-        room = below[0] if len(below) > 1 else "ground"
+        parts_below = parts[parts.index("asyncfin") + 1 :]
+        room = parts_below[0] if len(parts_below) > 1 else "ground"
         summary = file["summary"]
         covered[room] += summary["covered_lines"] + summary["covered_branches"]
         total[room] += summary["num_statements"] + summary["num_branches"]

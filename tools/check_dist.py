@@ -25,16 +25,16 @@ ONLY_IN_THE_SDIST = {"PKG-INFO"}
 
 def tracked() -> set[str]:
     """Return the files that git tracks."""
-    listed = subprocess.run(
+    process = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return set(listed.stdout.splitlines())
+    return set(process.stdout.splitlines())
 
 
-def difference(found: set[str], expected: set[str]) -> list[str]:
+def difference(names: set[str], expected: set[str]) -> list[str]:
     """Return a line for each file that is in one of the two sets only."""
-    return [f"not expected: {name}" for name in sorted(found - expected)] + [
-        f"missing: {name}" for name in sorted(expected - found)
+    return [f"not expected: {name}" for name in sorted(names - expected)] + [
+        f"missing: {name}" for name in sorted(expected - names)
     ]
 
 

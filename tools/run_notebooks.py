@@ -104,8 +104,8 @@ def store(path: Path) -> None:
     notebook = json.loads(path.read_text())
     cells = code_cells(notebook)
     outputs = asyncio.run(run(["".join(cell["source"]) for cell in cells]))
-    for number, (cell, shown) in enumerate(zip(cells, outputs, strict=True), 1):
-        cell.update(execution_count=number, outputs=shown)
+    for number, (cell, output) in enumerate(zip(cells, outputs, strict=True), 1):
+        cell.update(execution_count=number, outputs=output)
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 

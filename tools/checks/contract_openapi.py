@@ -45,7 +45,7 @@ def narrowed(sandbox: Sandbox, series: list[dict[str, Any]]) -> dict[str, Any]:
     _narrow_query(document["components"]["schemas"], series)
     catalogue = document["paths"]["/v1/entities/{entity_id}/dataset/catalogue"]["get"]
     catalogue["parameters"] = [
-        one for one in catalogue["parameters"] if one["name"] != "cursor"
+        item for item in catalogue["parameters"] if item["name"] != "cursor"
     ]
     usage = document["paths"]["/v1/usage"]["get"]["parameters"]
     for parameter, days in zip(usage, DATES, strict=True):
@@ -57,13 +57,13 @@ def _narrow_query(schemas: dict[str, Any], series: list[dict[str, Any]]) -> None
     query = schemas["Query"]["properties"]
     del query["cursor"]
     query["metric_ids"]["items"] = {
-        "enum": sorted({one["metric_id"] for one in series})
+        "enum": sorted({item["metric_id"] for item in series})
     }
     query["reporting_group_ids"]["items"] = {
-        "enum": sorted({one["reporting_group_id"] for one in series})
+        "enum": sorted({item["reporting_group_id"] for item in series})
     }
     query["scope_combinations"]["items"] = {
-        "enum": [one["scopes"] for one in series[:5]]
+        "enum": [item["scopes"] for item in series[:5]]
     }
     ends = schemas["FiscalRange"]["properties"]
     for name, years in {"from": {"maximum": 2000}, "to": {"minimum": 2001}}.items():
@@ -98,7 +98,7 @@ async def main(folder: str, options: list[str]) -> int:
     """Serve a generated dataset and let schemathesis loose on it."""
     dataset = generate(seed=1, series=200)
     series = [
-        one for group in dataset.publications[-1].groups for one in group["series"]
+        item for group in dataset.publications[-1].groups for item in group["series"]
     ]
     async with Sandbox(dataset, clock=lambda: TODAY) as sandbox:
         document = Path(folder, "openapi.json")

@@ -164,22 +164,22 @@ async def crash(kills: int, seed: int, place: Path) -> Outcome:
     ]
     folder = place / "night"
     async with Sandbox(
-        *(_holding(each, each.publications[0]) for each in companies)
+        *(_holding(item, item.publications[0]) for item in companies)
     ) as sandbox:
         course = _Course(sandbox, companies, folder, random.Random(seed))
         while course.outcome.kills < kills:
             by_moment = course.outcome.kills % 2 == 1
             course.change(_CHANGED)
             if by_moment:
-                killed = await course.run(
+                was_killed = await course.run(
                     moments=1 + course.source.randrange(_MOMENTS_A_KILL)
                 )
             else:
-                killed = await course.run(
+                was_killed = await course.run(
                     queries=1 + course.source.randrange(_QUERIES_A_KILL)
                 )
-            course.outcome.kills += killed
-            course.outcome.on_disk += killed and by_moment
+            course.outcome.kills += was_killed
+            course.outcome.on_disk += was_killed and by_moment
         # Nothing changes in the last run: what publishes after it was looked at is
         # rightly left for the next.
         await course.run(changing=False)
@@ -188,7 +188,7 @@ async def crash(kills: int, seed: int, place: Path) -> Outcome:
             report = await extract(
                 client, sandbox.entities, Select(), Annual(), to=place / "calm"
             )
-        outcome.most = max(each.requests for each in report.entities)
+        outcome.most = max(item.requests for item in report.entities)
         expected = {f"{entity_id}.parquet" for entity_id in sandbox.entities}
     outcome.wrong |= {path.name for path in folder.iterdir()} ^ expected
     outcome.wrong |= {path.name for path in _beside(folder).iterdir()} ^ {
@@ -219,7 +219,7 @@ class _Course:
         self.current = {
             company.entity_id: company.publications[0] for company in companies
         }
-        self.publications = {each.dataset_id: each for each in self.current.values()}
+        self.publications = {item.dataset_id: item for item in self.current.values()}
         self.outcome = Outcome()
         self.seen: dict[
             str, tuple[int, int]
@@ -228,8 +228,8 @@ class _Course:
 
     def change(self, count: int) -> set[str]:
         """Let companies publish, and return which."""
-        chosen = self.source.sample(sorted(self.companies), count)
-        for entity_id in chosen:
+        changed_companies = self.source.sample(sorted(self.companies), count)
+        for entity_id in changed_companies:
             company = self.companies[entity_id]
             # The contents come again, an id never does: a file of an earlier
             # publication is never current.
@@ -241,7 +241,7 @@ class _Course:
             )
             self.sandbox.publish(_holding(company, following))
         self.outcome.changes += count
-        return set(chosen)
+        return set(changed_companies)
 
     async def run(
         self, *, queries: int = sys.maxsize, moments: int = 0, changing: bool = True
@@ -287,9 +287,9 @@ class _Course:
             assert status["unfinished"] == (code != 0), status
             assert not status["running"]
         read = [
-            served.path.split("/")[3]
-            for served in self.sandbox.log[since:]
-            if served.operation != "dataset"
+            entry.path.split("/")[3]
+            for entry in self.sandbox.log[since:]
+            if entry.operation != "dataset"
         ]
         unfinished = set(read) - self._check_files()
         self.outcome.repeated |= set(read) & (fresh - changed)
@@ -311,12 +311,12 @@ class _Course:
             written.add(path.stem)
             try:
                 table = pq.read_table(path, page_checksum_verification=True)
-                (about,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
+                (record,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
             except Exception as error:
                 self.outcome.wrong.add(f"{path.name}: {error}")
                 continue
-            self.published[path.stem] = about["dataset_id"]
-            if _read(table) != _annual(self.publications[about["dataset_id"]]):
+            self.published[path.stem] = record["dataset_id"]
+            if _read(table) != _annual(self.publications[record["dataset_id"]]):
                 self.outcome.wrong.add(f"{path.name}: not the rows of its publication")
         return written
 
@@ -335,15 +335,15 @@ def _read(table: Any) -> list[tuple[Any, ...]]:
 def _annual(publication: Publication) -> list[tuple[Any, ...]]:
     """What a publication holds of all fiscal years, as first reported."""
     years = {
-        at: period
-        for at, period in enumerate(publication.periods)
+        place: period
+        for place, period in enumerate(publication.periods)
         if period[1:] == (12, 12)
     }
     return sorted(
-        (series_id, *years[at], float(value["number"]))
+        (series_id, *years[place], float(value["number"]))
         for series_id, rows in publication.values.items()
-        for at, value, _ in rows
-        if at in years and value is not None
+        for place, value, _ in rows
+        if place in years and value is not None
     )
 
 

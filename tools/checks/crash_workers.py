@@ -106,8 +106,8 @@ async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
                     done["driver"] += killed
                 placed = _publications(s3, companies)
                 read = sum(
-                    each.operation in ("catalogue", "query")
-                    for each in sandbox.log[since:]
+                    item.operation in ("catalogue", "query")
+                    for item in sandbox.log[since:]
                 )
                 lost = read - REQUESTS * len(placed.items() - before.items())
                 assert 0 <= lost <= (allowed if killed else 0), (
@@ -144,7 +144,7 @@ async def _run(
     ends = asyncio.get_running_loop().time() + LONGEST
     while process.returncode is None:
         assert asyncio.get_running_loop().time() < ends, "the driver hangs"
-        served_since = sum(each.operation == "query" for each in sandbox.log[since:])
+        served_since = sum(item.operation == "query" for item in sandbox.log[since:])
         if queries is not None and served_since >= queries:
             os.killpg(
                 process.pid, signal.SIGKILL
@@ -161,20 +161,20 @@ def _publications(s3: S3, companies: list[DatasetFile]) -> dict[str, str]:
     """Read every object, each of which is whole, and return of which publication of its
     company it is.
     """
-    known = {
-        company.entity_id: {each.dataset_id for each in company.publications}
+    dataset_ids = {
+        company.entity_id: {item.dataset_id for item in company.publications}
         for company in companies
     }
-    found = {}
+    publications = {}
     for key in s3.names("night/"):
         table = pq.read_table(
             io.BytesIO(bytes(obstore.get(s3.store, key).bytes())),
             page_checksum_verification=True,
         )
-        (about,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
-        assert about["dataset_id"] in known[about["entity_id"]]
-        found[about["entity_id"]] = about["dataset_id"]
-    return found
+        (record,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
+        assert record["dataset_id"] in dataset_ids[record["entity_id"]]
+        publications[record["entity_id"]] = record["dataset_id"]
+    return publications
 
 
 def _all(s3: S3) -> list[tuple[Any, ...]]:

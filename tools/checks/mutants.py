@@ -166,11 +166,11 @@ def plant(project: Path, mutant: Mutant, *, into: Path | None = None) -> None:
         raise GoneError(f"{mutant.path} is not a file")
     if mutant.patch:
         command = ["git", "apply", *([] if into else ["--check"]), str(file)]
-        applied = subprocess.run(
+        process = subprocess.run(
             command, cwd=into or project, capture_output=True, text=True, check=False
         )
-        if applied.returncode:
-            raise GoneError(applied.stderr.strip())
+        if process.returncode:
+            raise GoneError(process.stderr.strip())
         return
     source = file.read_text(encoding="utf-8")
     planted = replace_code(source, mutant.function, mutant.old, mutant.new)
@@ -206,7 +206,7 @@ def judge(
                 *options,
                 f"tests/{mutant.room}/{tests}",
             ]
-            ended = subprocess.run(
+            process = subprocess.run(
                 command,
                 cwd=copy,
                 env=environment,
@@ -214,15 +214,15 @@ def judge(
                 text=True,
                 check=False,
             )
-            if ended.returncode != MISSED:
+            if process.returncode != MISSED:
                 break
-    if ended.returncode == FOUND:
+    if process.returncode == FOUND:
         return "found"
-    if ended.returncode == MISSED:
+    if process.returncode == MISSED:
         return f"missed: no test of tests/{mutant.room} finds it"
     return (
-        f"missed: pytest ended with {ended.returncode}: "
-        f"{ended.stdout[-500:]}{ended.stderr[-500:]}"
+        f"missed: pytest ended with {process.returncode}: "
+        f"{process.stdout[-500:]}{process.stderr[-500:]}"
     )
 
 

@@ -137,12 +137,11 @@ def verdict(
     name: str, outcomes: list[tuple[float, bool]], since: float, passed: bool
 ) -> bool:
     """Print one line about a client, and return whether it passed."""
-    judged = [served for at, served in outcomes if at >= since]
-    refused = judged.count(False)
-    print(
-        f"{'passed' if passed else 'FAILED'}: {name}: {refused} of {len(judged)} "
-        "refused"
-    )
+    judged_outcomes = [served for moment, served in outcomes if moment >= since]
+    refused = judged_outcomes.count(False)
+    count = len(judged_outcomes)
+    result = "passed" if passed else "FAILED"
+    print(f"{result}: {name}: {refused} of {count} refused")
     return passed
 
 
@@ -201,21 +200,27 @@ async def processes(
             )
             for count in WORKERS
         ]
-        for each in workers:
-            each.start()
-        found = dict([await asyncio.to_thread(results.get) for _ in workers])
-        for each in workers:
-            each.join()
-    judged = {
-        count: [served for at, served in outcomes if warm_up <= at < warm_up + seconds]
-        for count, outcomes in found.items()
+        for worker in workers:
+            worker.start()
+        outcomes_by_count = dict(
+            [await asyncio.to_thread(results.get) for _ in workers]
+        )
+        for worker in workers:
+            worker.join()
+    judged_outcomes = {
+        count: [
+            served
+            for moment, served in outcomes
+            if warm_up <= moment < warm_up + seconds
+        ]
+        for count, outcomes in outcomes_by_count.items()
     }
-    served = {count: sum(each) for count, each in judged.items()}
+    served = {count: sum(outcomes) for count, outcomes in judged_outcomes.items()}
     used = sum(served.values()) / (SHARED_LIMIT * seconds)
-    sent = sum(map(len, judged.values()))
+    sent = sum(map(len, judged_outcomes.values()))
     refused = (sent - sum(served.values())) / max(1, sent)
     busy = [served[count] for count in WORKERS if count > 1]
-    jain = sum(busy) ** 2 / max(1, len(busy) * sum(each**2 for each in busy))
+    jain = sum(busy) ** 2 / max(1, len(busy) * sum(count**2 for count in busy))
     shares = " ".join(str(served[count]) for count in WORKERS)
     print(
         f"| {name} | {used:.1%} | {refused:.2%} | {jain:.3f} | {shares} |", flush=True
@@ -300,9 +305,13 @@ async def main(nginx: str, seconds: float) -> bool:
     above = await requests(nginx, TokenBucket(LIMIT * 1.6), 5)
     total = LEARNING_SECONDS + JUDGED_SECONDS
     learned = await requests(nginx, TokenBucket(), total)
-    judged = [served for at, served in learned if LEARNING_SECONDS <= at < total]
-    share = sum(judged) / (LIMIT * JUDGED_SECONDS)
-    got_through = share > 0.85 and judged.count(False) < 0.02 * len(judged)
+    judged_outcomes = [
+        served for moment, served in learned if LEARNING_SECONDS <= moment < total
+    ]
+    share = sum(judged_outcomes) / (LIMIT * JUDGED_SECONDS)
+    got_through = share > 0.85 and judged_outcomes.count(False) < 0.02 * len(
+        judged_outcomes
+    )
     return all(
         [
             verdict(
@@ -329,10 +338,12 @@ async def main(nginx: str, seconds: float) -> bool:
 
 
 if __name__ == "__main__":
-    found = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
-    if found is None:
+    nginx_path = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
+    if nginx_path is None:
         print("skipped: nginx is not installed")
     else:
         sys.exit(
-            not asyncio.run(main(found, float(sys.argv[1]) if sys.argv[1:] else 60.0))
+            not asyncio.run(
+                main(nginx_path, float(sys.argv[1]) if sys.argv[1:] else 60.0)
+            )
         )

@@ -46,7 +46,7 @@ async def extracted(
             with ProcessPoolExecutor(
                 WORKERS, mp_context=multiprocessing.get_context("spawn")
             ) as pool:
-                asked: dict[str, Any] = {
+                options: dict[str, Any] = {
                     "select": Select(),
                     "periods": Annual(),
                     "executor": pool,
@@ -54,13 +54,13 @@ async def extracted(
                 # What workers import takes longer than all else here.
                 first = sandbox.entities[: 4 * WORKERS]
                 await extract(
-                    make_client, first, **asked, chunk=1, to=f"{folder}/before"
+                    make_client, first, **options, chunk=1, to=f"{folder}/before"
                 )
                 began = time.time()
                 report = await extract(
                     make_client,
                     sandbox.entities,
-                    **asked,
+                    **options,
                     chunk=20,
                     to=f"{folder}/night",
                 )
@@ -82,10 +82,10 @@ async def extracted(
 def answers(log: str, since: float) -> tuple[list[float], list[str]]:
     """Return when nginx answered since then, and with what."""
     lines = [line.split() for line in Path(log).read_text().splitlines()]
-    found = [
+    results = [
         (float(moment), status) for moment, status in lines if float(moment) >= since
     ]
-    return [moment for moment, _ in found], [status for _, status in found]
+    return [moment for moment, _ in results], [status for _, status in results]
 
 
 async def main(nginx: str, redis_server: str, companies: int) -> bool:
@@ -151,15 +151,15 @@ async def main(nginx: str, redis_server: str, companies: int) -> bool:
 
 
 if __name__ == "__main__":
-    found, server = (
+    nginx_path, server = (
         shutil.which("nginx") or shutil.which("/usr/sbin/nginx"),
         shutil.which("redis-server"),
     )
-    if found is None or server is None:
+    if nginx_path is None or server is None:
         print("skipped: nginx or redis-server is not installed")
     else:
         sys.exit(
             not asyncio.run(
-                main(found, server, int(sys.argv[1]) if sys.argv[1:] else 480)
+                main(nginx_path, server, int(sys.argv[1]) if sys.argv[1:] else 480)
             )
         )

@@ -45,8 +45,8 @@ from tools.checks.rows_browser import (
     POWERS,
     Browser,
     Differences,
+    ExpectedRow,
     RowKey,
-    Wanted,
     browsing,
 )
 
@@ -120,7 +120,7 @@ def odd_world(rng: random.Random, name: str, entity_id: str) -> dict[str, Any]:
             }
         )
         rows = []
-        for at, _ in enumerate(years):
+        for place, _ in enumerate(years):
             if rng.random() < 0.8:
                 number = rng.choice([1, 1, 1, -1]) * rng.uniform(1, 10) * 10.0**power
                 number = (
@@ -128,7 +128,7 @@ def odd_world(rng: random.Random, name: str, entity_id: str) -> dict[str, Any]:
                     if power > 2 and number_format != "General"
                     else number
                 )
-                rows.append([at, 0 if rng.random() < 0.03 else number])
+                rows.append([place, 0 if rng.random() < 0.03 else number])
         values[series_id] = rows
         texts[series_id] = number_format
     dataset_id = f"11111111-1111-4111-8111-{int(entity_id[-12:], 16):012d}"
@@ -157,17 +157,17 @@ def odd_world(rng: random.Random, name: str, entity_id: str) -> dict[str, Any]:
                 "values": {
                     series_id: [
                         [
-                            at,
+                            place,
                             [
                                 number,
                                 0,
-                                at,
+                                place,
                                 [],
                                 written(number, texts[series_id]),
                                 texts[series_id],
                             ],
                         ]
-                        for at, number in rows
+                        for place, number in rows
                     ]
                     for series_id, rows in values.items()
                 },
@@ -230,9 +230,9 @@ def percent(values: Sequence[Any]) -> int:
 
 def expect_rows(
     panels: Sequence[Panel], unit: Unit | None
-) -> tuple[dict[RowKey, Wanted], Differences]:
+) -> tuple[dict[RowKey, ExpectedRow], Differences]:
     """Return what every face must show of the rows, and what `rows` returns else."""
-    wanted: dict[RowKey, Wanted] = {}
+    expected_rows: dict[RowKey, ExpectedRow] = {}
     count, wrong = 0, []
     for panel in panels:
         for row in panel.rows(unit=unit):
@@ -243,7 +243,7 @@ def expect_rows(
             row_unit, texts = expected([*values.values()], unit)
             factor = percent([*values.values()])
             texts_by_period = dict(zip(values, texts, strict=True))
-            wanted[key] = Wanted(row_unit, texts_by_period, factor, values)
+            expected_rows[key] = ExpectedRow(row_unit, texts_by_period, factor, values)
             count += len(texts)
             if (row.unit or "") != row_unit or [*row.texts.values()] != texts:
                 wrong.append(
@@ -254,24 +254,26 @@ def expect_rows(
                 wrong.append(f"name {row.name!r} of {key}, unit {row_unit!r}")
             if row.percent != factor:
                 wrong.append(f"percent of {key}: {row.percent}, must be {factor}")
-    return wanted, (count, wrong)
+    return expected_rows, (count, wrong)
 
 
 def compare_print(
-    panels: Sequence[Panel], unit: Unit | None, wanted: Mapping[RowKey, Wanted]
+    panels: Sequence[Panel],
+    unit: Unit | None,
+    expected_rows: Mapping[RowKey, ExpectedRow],
 ) -> Differences:
     """Compare the printed table of each panel, row by row, and its heading."""
     count, wrong = 0, []
     for panel in panels:
         lines = str(panel.show(unit, width=4_000)).splitlines()
         is_divided = False
-        for name, row_wanted in name_rows(panel, unit, wanted):
+        for name, expected_row in name_rows(panel, unit, expected_rows):
             ends = [line.split() for line in lines if line.startswith(f"{name} ")]
-            is_divided |= bool(ends and row_wanted and row_wanted.unit)
-            if len(ends) != 1 or row_wanted is None:
+            is_divided |= bool(ends and expected_row and expected_row.unit)
+            if len(ends) != 1 or expected_row is None:
                 continue  # not shown, or of two series of one name
             periods = panel.periods[-12:]
-            cells = [row_wanted.texts.get(period, "·") for period in periods]
+            cells = [expected_row.texts.get(period, "·") for period in periods]
             count += len(cells)
             if not " ".join(ends[0]).endswith(" ".join(cells)):
                 wrong.append(f"print of {name!r}: {ends[0]}, must end in {cells}")
@@ -285,7 +287,7 @@ async def compare_notebook(
     browser: Browser,
     panels: Sequence[Panel],
     unit: Unit | None,
-    wanted: Mapping[RowKey, Wanted],
+    expected_rows: Mapping[RowKey, ExpectedRow],
 ) -> Differences:
     """Compare the notebook of each panel, row by row, as a browser shows it."""
     count, wrong = 0, []
@@ -294,11 +296,11 @@ async def compare_notebook(
         if not table:
             continue
         periods = [Period.parse(text) for text in table[0] if text[:2] == "FY"]
-        for name, row_wanted in name_rows(panel, unit, wanted):
+        for name, expected_row in name_rows(panel, unit, expected_rows):
             rows = [row for row in table if row[0] == name]
-            if len(rows) != 1 or row_wanted is None:
+            if len(rows) != 1 or expected_row is None:
                 continue
-            cells = [row_wanted.texts.get(period, "·") for period in periods]
+            cells = [expected_row.texts.get(period, "·") for period in periods]
             count += len(cells)
             if rows[0][-len(periods) :] != cells:
                 wrong.append(f"notebook of {name!r}: {rows[0]}, must end in {cells}")
@@ -309,7 +311,7 @@ async def compare_comparison(
     browser: Browser,
     comparison: Comparison,
     unit: Unit | None,
-    wanted: Mapping[RowKey, Wanted],
+    expected_rows: Mapping[RowKey, ExpectedRow],
 ) -> Differences:
     """Compare each row that a notebook shows with those of its entity."""
     count, wrong = 0, []
@@ -317,10 +319,10 @@ async def compare_comparison(
     for periods, name, cells in read_comparison(await browser.read_tables(html)):
         count += len(cells)
         rows = []
-        for (entity_id, _), row_wanted in wanted.items():
+        for (entity_id, _), expected_row in expected_rows.items():
             # The rows of one entity are named by their labels.
             if len(comparison) == 1 or comparison[entity_id].dataset.name in name:
-                texts = row_wanted.texts
+                texts = expected_row.texts
                 rows.append([texts.get(period, "·") for period in periods])
         cells = [cell.replace("?", "·") for cell in cells]
         if cells not in rows and set(cells) != {"·"}:
@@ -342,13 +344,13 @@ def read_comparison(
 
 
 def name_rows(
-    panel: Panel, unit: Unit | None, wanted: Mapping[RowKey, Wanted]
-) -> Iterator[tuple[str, Wanted | None]]:
+    panel: Panel, unit: Unit | None, expected_rows: Mapping[RowKey, ExpectedRow]
+) -> Iterator[tuple[str, ExpectedRow | None]]:
     """Yield the name of each row, and what it must show; None: it has no value."""
     for series in panel:
-        row_wanted = wanted.get((panel.dataset.entity_id, series.series_id))
-        is_marked = row_wanted is not None and unit and not row_wanted.unit
-        yield series.label + " (not divided)" * bool(is_marked), row_wanted
+        expected_row = expected_rows.get((panel.dataset.entity_id, series.series_id))
+        is_marked = expected_row is not None and unit and not expected_row.unit
+        yield series.label + " (not divided)" * bool(is_marked), expected_row
 
 
 def compare_plot(panels: Sequence[Panel]) -> Differences:
@@ -434,7 +436,9 @@ async def check(
 ) -> int:
     matplotlib.use("Agg")
     rng = random.Random(seed)
-    worlds = [odd_world(rng, f"Odd {at}", f"O-{at:032x}") for at in range(1, 9)]
+    worlds = [
+        odd_world(rng, f"Odd {number}", f"O-{number:032x}") for number in range(1, 9)
+    ]
     totals: Counter[str] = Counter()
     wrong: list[str] = []
     async with AsyncExitStack() as stack:
@@ -461,10 +465,10 @@ async def check(
                     )
             chosen_panels = choose_panels(rng, [panels[entity_id] for entity_id in ids])
             unit = rng.choice(UNITS)
-            wanted, differences = expect_rows(chosen_panels, unit)
+            expected_rows, differences = expect_rows(chosen_panels, unit)
             results = {
                 "rows": differences,
-                "print": compare_print(chosen_panels, unit, wanted),
+                "print": compare_print(chosen_panels, unit, expected_rows),
                 "plot": compare_plot(chosen_panels),
             }
             if browser is not None:
@@ -473,7 +477,7 @@ async def check(
                 }
                 is_narrow = number % 10 < 2
                 results["notebook"] = await compare_notebook(
-                    browser, chosen_panels, unit, wanted
+                    browser, chosen_panels, unit, expected_rows
                 )
                 triples = [
                     list(map(unquote, text.split("/"))) for text in sorted(texts)
@@ -484,10 +488,10 @@ async def check(
                     Annual(last=100),
                 )
                 results["comparison"] = await compare_comparison(
-                    browser, comparison, unit, wanted
+                    browser, comparison, unit, expected_rows
                 )
                 results["explorer"] = await browser.compare_explorer(
-                    ids, sorted(texts), unit, wanted, is_narrow=is_narrow
+                    ids, sorted(texts), unit, expected_rows, is_narrow=is_narrow
                 )
             for face, (compared, lines) in results.items():
                 totals[face] += compared

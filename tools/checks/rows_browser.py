@@ -110,7 +110,7 @@ _SEEN = """
 
 
 @frozen
-class Wanted:
+class ExpectedRow:
     """What all faces must show of a row.
 
     Attributes:
@@ -147,7 +147,7 @@ class Browser:
         entity_ids: Sequence[str],
         series: Sequence[str],
         unit: Unit | None,
-        wanted: Mapping[RowKey, Wanted],
+        expected_rows: Mapping[RowKey, ExpectedRow],
         *,
         is_narrow: bool,
     ) -> Differences:
@@ -163,18 +163,18 @@ class Browser:
             await page.click("#ask")
         await page.wait_for_selector("#answer .spent")
         await page.wait_for_selector("#cancel", state="hidden")
-        count, wrong = compare_table(await page.evaluate(_TABLE), unit, wanted)
+        count, wrong = compare_table(await page.evaluate(_TABLE), unit, expected_rows)
         charts = await page.evaluate(_CHARTS)
-        compared, differences = compare_charts(charts, wanted)
+        compared, differences = compare_charts(charts, expected_rows)
         count += compared
         wrong += differences
-        if not wanted:
+        if not expected_rows:
             return count, wrong
         async with page.expect_download() as download:
             await page.click("#csv")
         path = await (await download.value).path()
         text = await asyncio.to_thread(path.read_bytes)
-        compared, differences = compare_download(text.decode(), wanted)
+        compared, differences = compare_download(text.decode(), expected_rows)
         count += compared
         wrong += differences
         if is_narrow:
@@ -216,45 +216,47 @@ async def browsing(client: Client, entity_ids: Sequence[str]) -> AsyncIterator[B
 
 
 def compare_table(
-    table: Any, unit: Unit | None, wanted: Mapping[RowKey, Wanted]
+    table: Any, unit: Unit | None, expected_rows: Mapping[RowKey, ExpectedRow]
 ) -> Differences:
     """Compare cells, and the words behind the names of rows."""
     if table is None:
-        return 0, ["no table"] if wanted else []
+        return 0, ["no table"] if expected_rows else []
     count, wrong = 0, []
     periods = [Period.parse(label) for label in table["periods"]]
     shown_keys = []
     for row in table["rows"]:
         key = tuple(row["key"])
-        if key not in wanted:  # without a value
+        if key not in expected_rows:  # without a value
             cells = set(row["cells"])
             if not cells <= {"·", "?"}:
                 wrong.append(f"cells of {key}: {cells}")
             continue
         shown_keys.append(key)
-        row_wanted = wanted[key]
-        missing = row_wanted.texts.keys() - set(periods)
+        expected_row = expected_rows[key]
+        missing = expected_row.texts.keys() - set(periods)
         if missing:
             wrong.append(f"{row['name']!r} has no column for {sorted(missing)}")
         for period, text in zip(periods, row["cells"], strict=True):
             count += 1
-            expected = row_wanted.texts.get(period)
+            expected = expected_row.texts.get(period)
             if text != expected and (expected is not None or text not in "·?"):
                 wrong.append(f"cell {row['name']!r} {period}: {text!r}, {expected!r}")
         is_marked = row["name"].endswith(" (not divided)")
-        if is_marked != bool(unit and not row_wanted.unit):
-            wrong.append(f"name {row['name']!r}, unit {row_wanted.unit!r}")
-    if sorted(shown_keys) != sorted(wanted):
-        wrong.append(f"rows {shown_keys}, must be {list(wanted)}")
+        if is_marked != bool(unit and not expected_row.unit):
+            wrong.append(f"name {row['name']!r}, unit {expected_row.unit!r}")
+    if sorted(shown_keys) != sorted(expected_rows):
+        wrong.append(f"rows {shown_keys}, must be {list(expected_rows)}")
     return count, wrong
 
 
-def compare_charts(charts: Any, wanted: Mapping[RowKey, Wanted]) -> Differences:
+def compare_charts(
+    charts: Any, expected_rows: Mapping[RowKey, ExpectedRow]
+) -> Differences:
     """Compare readings, units, legends, ticks and colours."""
     count, wrong = 0, []
     keys_by_readings: dict[frozenset[str], list[RowKey]] = defaultdict(list)
-    for key, row_wanted in wanted.items():
-        readings = frozenset(write_readings(row_wanted))
+    for key, expected_row in expected_rows.items():
+        readings = frozenset(write_readings(expected_row))
         keys_by_readings[readings].append(key)
     lines_by_key: Counter[RowKey] = Counter()
     colours: dict[str, set[str]] = defaultdict(set)
@@ -274,10 +276,10 @@ def compare_charts(charts: Any, wanted: Mapping[RowKey, Wanted]) -> Differences:
             # Rows with the same readings take turns.
             key = min(keys, key=lambda key: lines_by_key[key])
             lines_by_key[key] += 1
-            row_wanted = wanted[key]
-            units.add(row_wanted.unit)
-            percents.add(row_wanted.percent)
-            period, text = list(row_wanted.texts.items())[-1]
+            expected_row = expected_rows[key]
+            units.add(expected_row.unit)
+            percents.add(expected_row.percent)
+            period, text = list(expected_row.texts.items())[-1]
             if line["latest"] != f"{period.label}: {text}":
                 wrong.append(f"legend of {line['label']!r}: {line['latest']!r}")
             styles.append(line["swatch"])
@@ -299,7 +301,7 @@ def compare_charts(charts: Any, wanted: Mapping[RowKey, Wanted]) -> Differences:
             wrong += differences
         else:
             wrong.append(f"{title!r} has rows of {percents} percent on one axis")
-    absent = [key for key in wanted if not lines_by_key[key]]
+    absent = [key for key in expected_rows if not lines_by_key[key]]
     if absent and len(charts) < 12:
         wrong.append(f"not drawn: {absent}")
     if has_one_line_each:
@@ -309,13 +311,13 @@ def compare_charts(charts: Any, wanted: Mapping[RowKey, Wanted]) -> Differences:
     return count, wrong
 
 
-def write_readings(wanted: Wanted) -> list[str]:
+def write_readings(row: ExpectedRow) -> list[str]:
     """Return what the cursor reads of a row: all digits, in the unit."""
     readings = []
-    for period, value in wanted.values.items():
-        text = wanted.texts[period]
-        if wanted.unit and value.number:
-            digits = write_digits(abs(value.number), -POWERS[wanted.unit])
+    for period, value in row.values.items():
+        text = row.texts[period]
+        if row.unit and value.number:
+            digits = write_digits(abs(value.number), -POWERS[row.unit])
             text = re.sub("<?[0-9][0-9.,]*", digits, text)
         elif value.number_format.endswith(",,"):
             text += f" ({write_number(value.number)})"
@@ -362,25 +364,27 @@ def read_colour(style: str) -> str:
     return "#{:02x}{:02x}{:02x}".format(*map(int, match.groups())) if match else style
 
 
-def compare_download(text: str, wanted: Mapping[RowKey, Wanted]) -> Differences:
+def compare_download(
+    text: str, expected_rows: Mapping[RowKey, ExpectedRow]
+) -> Differences:
     """Compare the published text, number and unit of each value in the CSV."""
     wrong = []
     cells = Counter[RowKey]()
     for line in csv.DictReader(io.StringIO(text, newline="")):
         key = line["entity_id"], line["series_id"]
         period = Period.parse(line["period_label"])
-        if key not in wanted or period not in wanted[key].texts:
+        if key not in expected_rows or period not in expected_rows[key].texts:
             if line["number"]:
                 wrong.append(f"download has {key} {period}")
             continue
         cells[key] += 1
-        row_wanted = wanted[key]
+        expected_row = expected_rows[key]
         name = f"download of {line['series_label']!r} {period}"
-        number = row_wanted.values[period].number
-        if line["unit"] != row_wanted.unit:
-            wrong.append(f"{name}: {line['unit']!r}, must be {row_wanted.unit!r}")
+        number = expected_row.values[period].number
+        if line["unit"] != expected_row.unit:
+            wrong.append(f"{name}: {line['unit']!r}, must be {expected_row.unit!r}")
         # What begins as a formula has an apostrophe before it.
-        if line["text"].removeprefix("'") != row_wanted.values[period].text:
+        if line["text"].removeprefix("'") != expected_row.values[period].text:
             wrong.append(f"{name}: {line['text']!r}")
         if float(line["number"]) != number:
             wrong.append(f"{name}: {line['number']!r}, must be {number!r}")
@@ -388,7 +392,7 @@ def compare_download(text: str, wanted: Mapping[RowKey, Wanted]) -> Differences:
         exact = Decimal(repr(number))
         if abs(amount - exact) > abs(exact) * Decimal("1e-14"):
             wrong.append(f"{name}: {line['shown']!r} of {exact}")
-    for key, row_wanted in wanted.items():
-        if cells[key] != len(row_wanted.texts):
+    for key, expected_row in expected_rows.items():
+        if cells[key] != len(expected_row.texts):
             wrong.append(f"download has {cells[key]} values of {key}")
     return cells.total(), wrong

@@ -40,27 +40,33 @@ async def child(base_url: str, folder: str, seed: str) -> None:
     )
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     async with (
-        Client(base_url, TOKEN, cache=cache, bucket=bucket, retry=QUICK) as one,
-        Client(base_url, TOKEN, cache=cache, bucket=bucket, retry=QUICK) as other,
+        Client(base_url, TOKEN, cache=cache, bucket=bucket, retry=QUICK) as client,
+        Client(
+            base_url, TOKEN, cache=cache, bucket=bucket, retry=QUICK
+        ) as second_client,
     ):
         rounds = 0
         while not ended.done():
             rounds += 1
-            asked = [
+            queries = [
                 question(rng, entities) | {"max_age": rng.choice([0.0, 0.0, 0.0, 0.05])}
                 for _ in range(6)
             ]
             work = [
                 asyncio.ensure_future(
-                    ask(rng.choice([one, other]), each, stream=rng.random() < 0.2)
+                    ask(
+                        rng.choice([client, second_client]),
+                        query,
+                        stream=rng.random() < 0.2,
+                    )
                 )
-                for each in asked
+                for query in queries
             ]
             if rng.random() < 0.3:
                 await asyncio.sleep(0)
                 work.pop().cancel()
-            for each in work:
-                print(written(await each), flush=True)
+            for task in work:
+                print(written(await task), flush=True)
             if rounds % 50 == 1:
                 print(REPORTED, memory(), len(os.listdir("/proc/self/fd")), flush=True)
     await bucket.aclose()
@@ -119,7 +125,9 @@ async def soak(requests: int, seed: str) -> None:
                 assert await process.wait() == 0
 
             try:
-                await asyncio.gather(*(follow(*each) for each in enumerate(processes)))
+                await asyncio.gather(
+                    *map(follow, *zip(*enumerate(processes), strict=True))
+                )
             finally:
                 for process in processes:
                     with suppress(ProcessLookupError):
@@ -127,8 +135,8 @@ async def soak(requests: int, seed: str) -> None:
     seconds = time.monotonic() - began
     print(f"{service.requests:,} requests in {seconds:.0f} s, seed {seed}")
     print(f"{judge.right:,} right results, {judge.errors:,} errors, none wrong")
-    for number, found in enumerate(resources):
-        sizes, descriptors = zip(*found, strict=True)
+    for number, measured in enumerate(resources):
+        sizes, descriptors = zip(*measured, strict=True)
         quarter = max(1, len(sizes) // 4)
         early, late = max(sizes[quarter : 2 * quarter] or sizes), max(sizes[-quarter:])
         print(

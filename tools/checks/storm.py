@@ -115,8 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
         connection = http.client.HTTPConnection(self.server.target, timeout=30)
         try:
             headers = {
-                name: each
-                for name, each in self.headers.items()
+                name: value
+                for name, value in self.headers.items()
                 if name != "Transfer-Encoding"
             }
             connection.request(
@@ -135,11 +135,11 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         dropped = {"transfer-encoding", "connection", "date", "server"}
         self.send_response(status)
-        given = {name.lower() for name in headers}
-        for name, each in headers.items():
+        names = {name.lower() for name in headers}
+        for name, value in headers.items():
             if name.lower() not in dropped:
-                self.send_header(name, each)
-        if "content-length" not in given:
+                self.send_header(name, value)
+        if "content-length" not in names:
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
@@ -207,7 +207,7 @@ async def storm(
                     except (AsyncfinError, OSError) as error:
                         errors.append(f"{type(error).__name__}: {error}")
                     failed += proxy.failed
-                assert all("s3://" in each for each in errors), (
+                assert all("s3://" in error for error in errors), (
                     f"the prefix is not named: {errors}"
                 )
                 # Without the lock, which a failed run may not have deleted.

@@ -39,7 +39,10 @@ async def revenue() -> None:
         assert len(panel.periods) == 3
         print(
             panel.dataset.name,
-            *(f"{at}: {value.number:,}" for at, value in panel.one().observations()),
+            *(
+                f"{period}: {value.number:,}"
+                for period, value in panel.one().observations()
+            ),
         )
 
 

@@ -119,5 +119,13 @@ async def stops() -> dict[str, float]:
         await service.wait()
 
 
+def run() -> str:
+    """Return a Markdown table."""
+    rows = [
+        f"| {name} | {stop:.2f} ms |" for name, stop in asyncio.run(stops()).items()
+    ]
+    return "\n".join(["| work | longest stop |", "| --- | --- |", *rows])
+
+
 if __name__ == "__main__":
     asyncio.run(_serve())

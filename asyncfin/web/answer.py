@@ -16,7 +16,6 @@ from asyncfin.web.question import Question
 from asyncfin.web.views import (
     MAX_CHARTS,
     MAX_COLUMNS,
-    MAX_ROWS,
     group_entries,
     list_entries,
     make_bodies,
@@ -33,33 +32,21 @@ class Answer:
 
     Attributes:
         catalogues: those of the companies that could be read.
-        comparisons: one for each value version.
+        comparison: the values of those that could be read.
         errors: those of companies whose catalogue could not be read.
         planned_requests: how many requests were planned.
     """
 
     question: Question
     catalogues: Sequence[Catalogue]
-    comparisons: Sequence[Comparison]
+    comparison: Comparison
     errors: Mapping[str, AsyncfinError] = field(factory=dict)
     planned_requests: int = 0
 
     @property
     def panels(self) -> list[Panel]:
-        """The panels in the order of the question, the versions of a company one after
-        the other.
-        """
-        panels = []
-        for entity_id in self.question.companies:
-            for comparison in self.comparisons:
-                panel = comparison.panels.get(entity_id)
-                if panel is not None:
-                    panels.append(panel)
-        return panels
-
-    @property
-    def spent(self) -> int:
-        return sum(panel.requests for panel in self.panels)
+        """The panels in the order of the question."""
+        return list(self.comparison)
 
     @property
     def file_stem(self) -> str:
@@ -67,10 +54,11 @@ class Answer:
         more.
         """
         panels = self.panels
-        names = {panel.dataset.name for panel in panels}
-        stem = make_plain(panels[0].dataset.name) or "company"
-        if len(names) > 1:
-            stem += f"-and-{len(names) - 1}-more"
+        # Characters that headers and file systems agree on.
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", panels[0].dataset.name).strip("-")
+        stem = stem[:_LONGEST_NAME] or "company"
+        if len(panels) > 1:
+            stem += f"-and-{len(panels) - 1}-more"
         return stem
 
     def make_page(self) -> dict[str, Any]:
@@ -81,8 +69,7 @@ class Answer:
         groups = group_entries(entries, by_metric=by_metric)
         every_period = _list_periods(panels)
         periods = every_period[-MAX_COLUMNS:]
-        is_log = question.scale == "log"
-        charts = make_charts(groups, is_log=is_log, by_metric=by_metric)
+        charts = make_charts(groups, by_metric=by_metric)
         notes = [*self._note_companies(), *_note_panels(panels, periods)]
         for chart in charts[:MAX_CHARTS]:
             if chart.omitted_count:
@@ -95,8 +82,6 @@ class Answer:
         if len(every_period) > MAX_COLUMNS:
             words = counted(len(every_period) - MAX_COLUMNS, "earlier period")
             notes.append(f"{words} not shown.")
-        if len(entries) > MAX_ROWS:
-            notes.append(f"{len(entries) - MAX_ROWS:,} more series not shown.")
         publications = {}
         for panel in panels:
             publications[panel.dataset.entity_id] = panel.dataset.dataset_id
@@ -107,9 +92,7 @@ class Answer:
             "bodies": make_bodies(groups, periods, by_metric=by_metric),
             "notes": list(dict.fromkeys(notes)),
             "publications": publications,
-            "file_stem": self.file_stem,
-            "make_plain": make_plain,
-            "spent": self.spent,
+            "spent": self.comparison.requests,
             "planned": self.planned_requests,
             "python": question.python(panels[0].catalogue),
         }
@@ -121,9 +104,8 @@ class Answer:
     def _note_companies(self) -> Iterator[str]:
         """Note the companies that do not have all of the question."""
         names = entity_names(self.catalogues)
-        failures = [comparison.failed for comparison in self.comparisons]
         for entity_id in self.question.companies:
-            for errors in (self.errors, *failures):
+            for errors in (self.errors, self.comparison.failed):
                 if entity_id in errors:
                     name = names.get(entity_id, entity_id)
                     yield f"{name}: {http_error(errors[entity_id]).text}."
@@ -193,8 +175,3 @@ def _note_panels(panels: Sequence[Panel], periods: Sequence[Period]) -> Iterator
             names_of[names[panel.dataset.entity_id]] = None
     for note, names_of in names_by_note.items():
         yield f"{listed(list(names_of), 5)}: {note}."
-
-
-def make_plain(text: str) -> str:
-    """A text with characters that headers and file systems agree on."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:_LONGEST_NAME]

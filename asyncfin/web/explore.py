@@ -22,7 +22,7 @@ from asyncfin.typing import SearchResult
 from asyncfin.web.answer import Answer
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.last_periods import read_last_periods
-from asyncfin.web.question import CHOICES, Question, fields_of, row_text
+from asyncfin.web.question import CHOICES, VERSIONS, Question, fields_of, row_text
 from asyncfin.web.views import make_entry
 from asyncfin.words import counted
 
@@ -261,7 +261,7 @@ class _Pages:
         return await self._render(request, "answer.html", answer)
 
     async def view(self, request: Request) -> Response:
-        """Show the values of the page in another unit, scale or order. No request.
+        """Show the values of the page in another unit. No request.
 
         Raises:
             HTTPException: 409: the values are not cached.
@@ -276,16 +276,13 @@ class _Pages:
         No request without `spend`.
         """
         question, form = await self._receive(request)
-        names = ("company", "version", "series", "period")
+        names = ("company", "series", "period")
         texts = [form.get(f"cell_{name}", [""])[-1] for name in names]
-        company, version, series_id, label = texts
+        company, series_id, label = texts
         period = Period.parse(label)
         answer = await self._read_shown(request, question, form)
-        for panel in answer.panels:
-            key = panel.dataset.entity_id, panel.value_version
-            if key == (company, version) and series_id in panel.series_ids:
-                break
-        else:
+        panel = answer.comparison.panels.get(company)
+        if panel is None or series_id not in panel.series_ids:
             raise HTTPException(409, "the page does not show that value any more")
         (row,) = panel.where(lambda series: series.series_id == series_id).rows()
         # A window can be cut so that a value is outside of it.
@@ -294,12 +291,13 @@ class _Pages:
             request,
             "cell.html",
             entry=make_entry(panel, row, panel.dataset.name),
+            version=VERSIONS[panel.value_version],
             period=period,
             months=counted(period.duration_months, "month"),
             value=row.values.get(period),
             why=why or f"not requested: the question does not include {period}",
         )
-        response.headers["X-Requests-Spent"] = str(answer.spent)
+        response.headers["X-Requests-Spent"] = str(answer.comparison.requests)
         return response
 
     async def csv(self, request: Request) -> Response:
@@ -310,7 +308,7 @@ class _Pages:
         headers = {
             **_HEADERS,
             "Content-Disposition": f'attachment; filename="{answer.file_stem}.csv"',
-            "X-Requests-Spent": str(answer.spent),
+            "X-Requests-Spent": str(answer.comparison.requests),
         }
         return Response(body, media_type="text/csv", headers=headers)
 
@@ -376,7 +374,7 @@ class _Pages:
     async def _plan(
         self, question: Question, catalogues: Sequence[Catalogue]
     ) -> list[Plan]:
-        """Plan the question for each company and value version.
+        """Plan the question for each company.
 
         Raises:
             SelectionError: no company has one of the series.
@@ -388,15 +386,14 @@ class _Pages:
             raise SelectionError("none of these companies has one of these series")
         plans = []
         for catalogue in catalogues:
-            for version in question.versions:
-                plan = await self._client.plan(
-                    catalogue,
-                    select,
-                    periods,
-                    value_version=version,
-                    allow_missing=True,
-                )
-                plans.append(plan)
+            plan = await self._client.plan(
+                catalogue,
+                select,
+                periods,
+                value_version=question.version,
+                allow_missing=True,
+            )
+            plans.append(plan)
         return plans
 
     async def _read(self, question: Question) -> Answer:
@@ -419,18 +416,13 @@ class _Pages:
     ) -> Answer:
         """Read the values; by default of the publications of the catalogues."""
         select, periods = question.select(catalogues[0]), question.resolve(catalogues)
-        comparisons = []
-        for version in question.versions:
-            comparison = await self._client.compare(
-                sources or catalogues, select, periods, value_version=version
-            )
-            comparisons.append(comparison)
+        comparison = await self._client.compare(
+            sources or catalogues, select, periods, value_version=question.version
+        )
+        if not comparison.panels:
+            raise next(iter(comparison.failed.values()))
         requests = _sum_cost(plans)["requests"]
-        answer = Answer(question, catalogues, comparisons, errors or {}, requests)
-        if not answer.panels:
-            failures = [*comparisons[0].failed.values(), *answer.errors.values()]
-            raise failures[0]
-        return answer
+        return Answer(question, catalogues, comparison, errors or {}, requests)
 
     async def _read_shown(
         self, request: Request, question: Question, form: Form

@@ -27,23 +27,16 @@ _RULES = {
 VERSIONS = {
     "original": "as first reported",
     "latest_restated": "as last restated",
-    "both": "both, side by side",
 }
 # The fields that have words to choose from, with their texts.
 CHOICES = {
     "rule": _RULES,
     "value_version": VERSIONS,
-    "scale": {"linear": "linear", "log": "logarithmic"},
     "unit": {
         "": "as published",
         "thousands": "thousands",
         "millions": "millions",
         "billions": "billions",
-    },
-    "order": {
-        "": "as usual",
-        "metric": "one for each metric",
-        "company": "one for each company",
     },
 }
 MAX_COMPANIES = 20
@@ -62,11 +55,11 @@ class Question:
     Attributes:
         companies: their ids, the page's company first.
         series: the series, each as the text that `row_text` returns, or as a series id.
-        rule: one of `CHOICES`, as are `value_version`, `scale`, `unit` and `order`.
+        rule: one of `CHOICES`, as are `value_version` and `unit`.
         last: the number of years, quarters or months.
         start, end: the fiscal years of a range, as typed.
         search: the words of the search box.
-        scale, unit, order: how the page shows the values.
+        unit: what the page divides amounts by.
     """
 
     companies: tuple[str, ...]
@@ -77,9 +70,7 @@ class Question:
     end: str = ""
     value_version: str = "original"
     search: str = ""
-    scale: str = "linear"
     unit: str = ""
-    order: str = ""
 
     @classmethod
     def of(cls, entity_id: str, form: Mapping[str, Sequence[str]]) -> "Question":
@@ -118,8 +109,6 @@ class Question:
     @property
     def is_by_metric(self) -> bool:
         """Whether a chart has a metric of all companies, and not a company."""
-        if self.order:
-            return self.order == "metric"
         return len(self.companies) > 1
 
     @property
@@ -128,11 +117,9 @@ class Question:
         return cast(Unit, self.unit) if self.unit else None
 
     @property
-    def versions(self) -> tuple[ValueVersion, ...]:
-        """The value versions to request."""
-        if self.value_version == "both":
-            return ("original", "latest_restated")
-        return (cast(ValueVersion, self.value_version),)
+    def version(self) -> ValueVersion:
+        """The value version to request."""
+        return cast(ValueVersion, self.value_version)
 
     def select(self, catalogue: Catalogue) -> Select:
         """The series, in every publication of every company.
@@ -216,10 +203,6 @@ class Question:
         read = f"compare({list(self.companies)!r}, select, periods"
         if len(self.companies) == 1:
             read = f"query({self.companies[0]!r}, select, periods"
-        lines = [
-            f"        print((await client.{read}, value_version={version!r})).show())"
-            for version in self.versions
-        ]
         return f"""\
 import asyncio
 
@@ -232,7 +215,8 @@ periods = {self.periods!r}
 
 async def main():
     async with Client.from_env() as client:
-{chr(10).join(lines)}
+        result = await client.{read}, value_version={self.value_version!r})
+        print(result.show())
 
 asyncio.run(main())
 """

@@ -17,11 +17,9 @@ from asyncfin import Panel, Period
 from asyncfin.errors import printable
 from asyncfin.typing import Row, Unit
 from asyncfin.web.question import VERSIONS
-from asyncfin.words import counted, entity_names, listed
+from asyncfin.words import counted, entity_names
 
-NOT_ABOVE_ZERO = "not above zero"
 # How much of a large answer a page shows; the rest is counted.
-MAX_ROWS = 200
 MAX_COLUMNS = 120
 MAX_LINES = 12
 MAX_CHARTS = 12
@@ -32,8 +30,8 @@ class Entry:
     """A row of a panel, and the words that name it.
 
     Attributes:
-        names: company, label, scopes, group, version and series id: what may
-            distinguish it, the most significant first.
+        names: company, label, scopes, group and series id: what may distinguish it,
+            the most significant first.
         description: that of the series, if it is more than the label.
     """
 
@@ -84,7 +82,6 @@ def make_entry(panel: Panel, row: Row, company: str) -> Entry:
         row.label,
         " / ".join(catalogue.scope_names(series.scopes)),
         catalogue.by_group[series.reporting_group_id].name,
-        VERSIONS[panel.value_version],
         series.series_id,
     )
     description = series.description
@@ -160,30 +157,26 @@ class Chart:
     """A chart: what the script draws, and the words around it.
 
     Attributes:
-        scale: the unit, and whether the axis is logarithmic.
+        unit: what the numbers are divided by, in words.
         drawing: what the script draws: `ends` and `labels` of the x axis, `lines`,
-            `percent`, `log` and `divided`. Of each line: `label`; `colour`, its number;
+            `percent` and `divided`. Of each line: `label`; `colour`, its number;
             `numbers` by fiscal end, None for a gap and "" where the line has no period;
             `readings`, shown under the cursor there; `latest`, shown in the legend.
         footnote: the text below the chart.
-        credit: the source, for a picture of it.
         omitted_count: how many lines are not drawn.
         empty_names: the names of the entries, and of the companies, that have no line.
     """
 
     title: str
     subtitle: str
-    scale: str
+    unit: str
     drawing: Mapping[str, object]
     footnote: str
-    credit: str
     omitted_count: int
     empty_names: Sequence[str]
 
 
-def make_charts(
-    groups: Sequence[Group], *, is_log: bool, by_metric: bool
-) -> list[Chart]:
+def make_charts(groups: Sequence[Group], *, by_metric: bool) -> list[Chart]:
     """Make the charts of the groups that have a value."""
     companies: dict[str, str] = {}
     lines_of_groups = []
@@ -203,7 +196,7 @@ def make_charts(
             for line in lines:
                 absent.pop(line.entry.row.entity_id, None)
         if lines[0].periods:
-            chart = _make_chart(lines, colours, absent.values(), is_log)
+            chart = _make_chart(lines, colours, absent.values())
             charts.append(chart)
     return charts
 
@@ -230,7 +223,6 @@ def _make_chart(
     all_lines: Sequence[Line],
     colours: Mapping[tuple[Row, int], int],
     absent: Iterable[str],
-    is_log: bool,
 ) -> Chart:
     lines = [line for line in all_lines if line.periods]
     empty = [line.entry for line in all_lines if not line.periods]
@@ -246,20 +238,14 @@ def _make_chart(
     footnote = f"fiscal periods; {publications}"
     if len({entry.row.entity_id for entry in entries}) > 1:
         footnote += "; the same fiscal period can be different months"
-    scale = []
-    if entries[0].row.unit:
-        scale.append(f"in {entries[0].row.unit}")
-    if is_log:
-        scale.append("logarithmic scale")
+    unit = entries[0].row.unit
     title, subtitle = _make_titles(entries)
-    companies = listed(list_names(entries, 0), 5)
     return Chart(
         title,
         subtitle,
-        ", ".join(scale),
-        _draw(lines, names, colours, is_log),
+        f"in {unit}" if unit else "",
+        _draw(lines, names, colours),
         footnote,
-        f"Source: dataset of {companies}, {publications}; asyncfin",
         omitted_count,
         [*map(names.__getitem__, empty), *absent],
     )
@@ -269,7 +255,6 @@ def _draw(
     lines: Sequence[Line],
     names: Mapping[Entry, str],
     colours: Mapping[tuple[Row, int], int],
-    is_log: bool,
 ) -> dict[str, object]:
     """Make what the script draws: see `Chart.drawing`."""
     # The x axis has the fiscal ends, each with the label of its longest period.
@@ -291,19 +276,18 @@ def _draw(
             "label": label + row.scale.suffix,
             "colour": colours[row, line.months],
         }
-        drawn_lines.append(drawn_line | _draw_line(line, ends, is_log))
+        drawn_lines.append(drawn_line | _draw_line(line, ends))
     row = lines[0].entry.row
     return {
         "ends": ends,
         "labels": list(labels.values()),
         "lines": drawn_lines,
         "percent": row.percent,
-        "log": is_log,
         "divided": row.unit is not None,
     }
 
 
-def _draw_line(line: Line, ends: Sequence[int], is_log: bool) -> dict[str, object]:
+def _draw_line(line: Line, ends: Sequence[int]) -> dict[str, object]:
     row = line.entry.row
     numbers: list[float | str | None] = [""] * len(ends)
     readings = [""] * len(ends)
@@ -315,13 +299,9 @@ def _draw_line(line: Line, ends: Sequence[int], is_log: bool) -> dict[str, objec
             numbers[index] = None
             readings[index] = f"{period.label}: {row.cell(period)}"
             continue
-        number: float | None = row.scale.number(value)
-        text, exact = row.scale.text(value), row.scale.exact(value)
-        if is_log and value.number <= 0:
-            number, text, exact = None, NOT_ABOVE_ZERO, NOT_ABOVE_ZERO
-        numbers[index] = number
-        readings[index] = f"{period.label}: {printable(exact)}"
-        latest = f"{period.label}: {printable(text)}"
+        numbers[index] = row.scale.number(value)
+        readings[index] = f"{period.label}: {printable(row.scale.exact(value))}"
+        latest = f"{period.label}: {printable(row.scale.text(value))}"
     return {
         "months": line.months,
         "numbers": numbers,
@@ -334,7 +314,8 @@ def _make_titles(entries: Sequence[Entry]) -> tuple[str, str]:
     """The title of a chart, and the line under it: what its lines share."""
     companies, labels, scopes = (list_names(entries, index) for index in (0, 1, 2))
     title = labels[0]
-    shared_columns = [scopes, list_names(entries, 4)]
+    versions = [VERSIONS[entries[0].panel.value_version]]
+    shared_columns = [scopes, versions]
     if len(labels) == 1:
         shared_columns.insert(0, companies)
     elif len({entry.row.series.metric_id for entry in entries}) > 1:
@@ -380,7 +361,7 @@ class Body:
 def make_bodies(
     groups: Iterable[Group], periods: Sequence[Period], *, by_metric: bool
 ) -> list[Body]:
-    """Make the table in the order of the charts, at most `MAX_ROWS` rows of it."""
+    """Make the table in the order of the charts."""
     members_by_heading: dict[str, list[Entry]] = {}
     for group in groups:
         for entry in group:
@@ -391,7 +372,6 @@ def make_bodies(
     # round.
     heading, first = (1, 0) if by_metric else (0, 1)
     bodies = []
-    room = MAX_ROWS
     for entries in members_by_heading.values():
         positions = [first]
         positions += [index for index in find_differing(entries) if index > first]
@@ -399,16 +379,14 @@ def make_bodies(
         if by_metric and len({entry.description for entry in entries}) == 1:
             shared_text = entries[0].description
         rows = []
-        for entry in entries[:room]:
+        for entry in entries:
             name = _join_names(entry, positions) + entry.row.scale.suffix
             description = entry.description
             if description == shared_text:
                 description = ""
             cells = [make_cell(entry, period) for period in periods]
             rows.append((entry, name, description, cells))
-        room -= len(rows)
-        if rows:
-            bodies.append(Body(entries[0].names[heading], shared_text, rows))
+        bodies.append(Body(entries[0].names[heading], shared_text, rows))
     return bodies
 
 

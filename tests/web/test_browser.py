@@ -215,7 +215,7 @@ async def cells(tab: Any) -> list[list[str]]:
 async def test_companies_are_compared(explored: Any, tab: Any) -> None:
     """Each value is that of the company; a reload shows the same without a request."""
     base_url, client, entities = explored
-    await compared(tab, base_url, entities, "&unit=billions&scale=log")
+    await compared(tab, base_url, entities, "&unit=billions")
     assert await tab.input_value("[name=unit]") == "billions"
     assert await tab.inner_text("h1") == "Apple, NVIDIA, Alphabet"
     await viewed(tab, unit="")

@@ -138,25 +138,25 @@ async def test_table_has_the_panels_texts(page: Page, fields: dict, periods: Ann
 
 
 async def test_page_is_limited_download_is_not() -> None:
-    """Notes count the rest; 13 metrics of eight scopes have 208 rows in both value versions."""
-    made = dataset({(f"M{one:02}", f"s{other}"): {"FY2024": 1} for one in range(13) for other in range(8)})
+    """Notes count what is not drawn of 14 metrics with seven scopes, in two companies."""
+    numbers = {(f"M{metric:02}", f"s{scope}"): {"FY2024": 1} for metric in range(14) for scope in range(7)}
+    made = [load(dataset(numbers, entity_id="O-" + digit * 32)) for digit in "12"]
     async with (
-        Sandbox(load(made)) as sandbox,
+        Sandbox(*made) as sandbox,
         Client(sandbox.base_url, sandbox.token, cache=MemoryCache()) as client,
     ):
         page = Page(explorer(client, sandbox.entities), client, sandbox.entities)
-        series = [each.series_id for each in await client.catalogue(sandbox.entities[0])]
-        fields: dict[str, Any] = {"series": series, "rule": "all", "value_version": "both", "order": "metric"}
+        first, second = sandbox.entities
+        series = [each.series_id for each in await client.catalogue(first)]
+        fields: dict[str, Any] = {"series": series, "rule": "all", "with": second}
         answer = await page.post("answer", **fields)
         publication = re.findall(r'name="publication" value="([^"]*)"', answer.text)
         download = await page.post("csv", **fields, publication=publication)
     charts = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
     assert [len(chart["lines"]) for chart in charts] == [12] * 12
-    assert len(texts(answer.text)) == 1 + 200
-    assert answer.text.count("4 more lines not drawn.") == 12
-    assert "1 more chart not drawn: M12." in answer.text
-    assert "8 more series not shown." in answer.text
-    assert len(download.text.splitlines()) == 1 + 208
+    assert answer.text.count("2 more lines not drawn.") == 12
+    assert "2 more charts not drawn: M12, M13." in answer.text
+    assert len(texts(answer.text)) == len(download.text.splitlines()) == 1 + 196
 
 
 async def test_companies_of_one_name() -> None:
@@ -309,15 +309,14 @@ async def test_company_without_the_series_is_named(page: Page) -> None:
     assert note in answer.text
 
 
-async def test_versions_are_side_by_side(page: Page) -> None:
-    """A row for each version, and each has the values of its version."""
-    answer = await page.post("answer", series=ROW, rule="annual", last="4", value_version="both")
-    _, *rows = texts(answer.text)
+async def test_restated_values_are_shown(page: Page) -> None:
+    """Instead of those first reported, with their version in words."""
+    answer = await page.post("answer", series=ROW, rule="annual", last="4", value_version="latest_restated")
+    _, row = texts(answer.text)
     select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
-    for row, version in zip(rows, ("original", "latest_restated"), strict=True):
-        panel = await page.client.query(page.entities[0], select, Annual(last=4), value_version=version)
-        assert row[1:] == [value.text if value else "" for value in panel.one().values]
-    assert "as last restated" in rows[1][0]
+    panel = await page.client.query(page.entities[0], select, Annual(last=4), value_version="latest_restated")
+    assert row[1:] == [value.text if value else "" for value in panel.one().values]
+    assert "as last restated" in answer.text
 
 
 async def test_python_selects_by_triple(page: Page) -> None:
@@ -333,7 +332,7 @@ async def test_python_selects_by_triple(page: Page) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("scale=pie", "scale must be one of linear, log"),
+        ("unit=pie", "unit must be one of thousands, millions"),
         ("value_version=newest", "value_version must be one of"),
         ("&".join(f"with={number}" for number in range(30)), "at most 20 companies"),
     ],
@@ -351,8 +350,8 @@ async def test_a_wrong_url_is_a_sentence(page: Page, query: str, said: str) -> N
         (["127.0.0.1"], {"Sec-Fetch-Site": "same-origin"}),
         (["127.0.0.1"], {"Origin": "http://127.0.0.1:8766"}),
         (["figures.example"], {"Host": "figures.example", "Origin": "http://figures.example"}),
-        (["Figures.example"], {"Host": "figures.example", "Origin": "https://figures.example:443"}),
-        (["figures.example"], {"Host": "figures.example:80", "Origin": "http://figures.example"}),
+        (["Figures.example"], {"Host": "figures.example", "Origin": "https://figures.example"}),
+        (["figures.example"], {"Host": "figures.example:81", "Origin": "http://figures.example:81"}),
     ],
     ids=str,
 )

@@ -5,7 +5,7 @@ import csv
 import io
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -325,13 +325,10 @@ async def test_hostile_names_break_nothing(name: str, chromium: Any) -> None:
         await tab.click("#ask")
         await tab.wait_for_selector("#answer .scroll, #answer [role=alert]")
         await fits()
-        await tab.evaluate("() => { navigator.clipboard.write = () => Promise.reject(); }")
-        for button in ("#csv", ".picture"):
-            if await tab.locator(".chart canvas").count():
-                async with tab.expect_download() as download:
-                    await tab.locator(button).first.click()
-                saved: Mapping[str, Any] = {"name": (await download.value).suggested_filename}
-                assert not set(saved["name"]) & set("<>\"'/\\:*?|")
+        if await tab.locator(".chart canvas").count():
+            async with tab.expect_download() as download:
+                await tab.click("#csv")
+            assert not set((await download.value).suggested_filename) & set("<>\"'/\\:*?|")
         await tab.goto(f"http://127.0.0.1:{port}/")
         await tab.wait_for_selector("#recent a")
         await fits()

@@ -96,7 +96,7 @@ async def test_cell_shows_its_value(cached: Page) -> None:
     panel = await cached.client.query(entity_id, Select(series_ids=demo_id("Revenue/annual")), Annual(last=3))
     value = panel.one()["FY2025"]
     assert value is not None
-    cell = {"cell_company": entity_id, "cell_version": "original", "cell_series": demo_id("Revenue/annual")}
+    cell = {"cell_company": entity_id, "cell_series": demo_id("Revenue/annual")}
     found = await cached.post("cell", **FIELDS, **cell, publication=shown, cell_period="FY2025")
     said = unescape(re.sub(r"<[^>]+>", " ", found.text))
     for part in ("416161000000", value.text, value.number_format, value.fill_type, value.sources[0].item_id):
@@ -129,9 +129,7 @@ async def test_period_outside_of_a_window(cached: Page) -> None:
     quarterly = "Revenue/quarterly.consolidated/company=consolidated"
     fields = {"series": quarterly, "rule": "trailing", "last": "12", "with": cached.entities[1]}
     answer = await cached.post("answer", **fields)
-    company, version, series_id = re.findall(
-        r'data-company="(.*?)" data-version="(.*?)" data-series="(.*?)"', answer.text
-    )[1]
+    company, series_id = re.findall(r'data-company="(.*?)" data-series="(.*?)"', answer.text)[1]
     head, *rows = texts(answer.text)
     label = head[rows[1].index("?")].split()[0]
     select = Select(series_ids=series_id)
@@ -141,7 +139,6 @@ async def test_period_outside_of_a_window(cached: Page) -> None:
         **fields,
         publication=publications(answer.text),
         cell_company=company,
-        cell_version=version,
         cell_series=series_id,
         cell_period=label,
     )
@@ -164,7 +161,7 @@ async def test_company_without_the_periods_is_named(cached: Page) -> None:
     fields = {"series": [ROW, PROFIT], "rule": "annual", "with": cached.entities[1:]}
     last_year = await cached.post("answer", **fields, last="1")
     assert "Apple, Alphabet: no data for these periods." in last_year.text
-    two_years = await cached.post("answer", **fields, last="2", value_version="both")
+    two_years = await cached.post("answer", **fields, last="2")
     assert two_years.text.count("no data for") == 1
     assert "Apple, Alphabet: no data for FY2026." in two_years.text
 

@@ -43,9 +43,9 @@ async def read_panels(seed: int) -> list[Panel]:
         return [*await client.compare(sandbox.entities, Select(), FiscalRange())]
 
 
-def charts_of(panels: list[Panel], unit: Unit | None, *, is_log: bool, by_metric: bool) -> list[Chart]:
+def charts_of(panels: list[Panel], unit: Unit | None, *, by_metric: bool) -> list[Chart]:
     groups = group_entries(list_entries(panels, unit), by_metric=by_metric)
-    return make_charts(groups, is_log=is_log, by_metric=by_metric)
+    return make_charts(groups, by_metric=by_metric)
 
 
 def lines_of(chart: Chart) -> Iterator[Any]:
@@ -75,7 +75,7 @@ async def test_every_face_shows_the_rows(seed: int) -> None:
             assert [cell.text for cell in cells] == [row.cell(period) for period in periods]
             assert name.endswith(row.scale.suffix)
     drawn = 0
-    for chart in make_charts(groups, is_log=False, by_metric=by_metric):
+    for chart in make_charts(groups, by_metric=by_metric):
         ends: Any = chart.drawing["ends"]
         for line in lines_of(chart):
             drawn += 1
@@ -123,23 +123,10 @@ async def test_company_has_one_colour(first: Any, of_cost: list[int]) -> None:
     ]
     async with Sandbox(*map(load, files)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         panels = [await client.query(name, Select(), FiscalRange()) for name in sandbox.entities]
-    sales, cost = charts_of(panels, None, is_log=False, by_metric=True)
+    sales, cost = charts_of(panels, None, by_metric=True)
     colours = [[line["colour"] for line in lines_of(chart)] for chart in (sales, cost)]
     assert colours == [[1, 2], of_cost]
     assert sales.empty_names
-
-
-async def test_log_scale_leaves_out_losses() -> None:
-    """What is not above zero has no place on the axis."""
-    file = dataset({("Sales", "all"): {"FY2023": -1, "FY2024": 5, "FY2025": 0}})
-    async with Sandbox(load(file)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        panel = await client.query(sandbox.entities[0], Select(), FiscalRange())
-    (chart,) = charts_of([panel], None, is_log=True, by_metric=False)
-    (line,) = lines_of(chart)
-    assert line["numbers"] == [None, 5, None]
-    assert line["readings"][0] == "FY2023: not above zero"
-    assert line["latest"] == "FY2025: not above zero"
-    assert chart.scale == "logarithmic scale"
 
 
 async def test_lines_are_named_by_differences() -> None:
@@ -147,7 +134,7 @@ async def test_lines_are_named_by_differences() -> None:
     file = dataset({("Sales", "north"): {"FY2024": 1, "FY2024-Q4": 2}, ("Sales", "south"): {"FY2024": 3}})
     async with Sandbox(load(file)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         panel = await client.query(sandbox.entities[0], Select(), FiscalRange())
-    (chart,) = charts_of([panel], None, is_log=False, by_metric=False)
+    (chart,) = charts_of([panel], None, by_metric=False)
     names = [line["label"] for line in lines_of(chart)]
     assert names == ["north / 12 months", "north / 3 months", "south / 12 months"]
     assert chart.title == "Sales"

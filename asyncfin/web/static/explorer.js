@@ -60,7 +60,7 @@
       padding: [12, 32, null, null],
       legend: { show: false },
       cursor: { y: false },
-      scales: { x: { time: false }, y: chart.log ? { distr: 3 } : {} },
+      scales: { x: { time: false } },
       axes: [
         {
           stroke: ink,
@@ -98,7 +98,7 @@
           (plot) => {
             // The line between gains and losses, where there are both.
             const { min, max } = plot.scales.y;
-            if (chart.log || !(min < 0 && max > 0)) return;
+            if (!(min < 0 && max > 0)) return;
             const y = Math.round(plot.valToPos(0, "y", true));
             plot.ctx.save();
             plot.ctx.strokeStyle = ink;
@@ -196,7 +196,7 @@
   async function openCell(cell, more = []) {
     const row = cell.closest("tr");
     const head = cell.closest("table").tHead.rows[0].cells[cell.cellIndex];
-    const which = [["cell_company", row.dataset.company], ["cell_version", row.dataset.version], ["cell_series", row.dataset.series], ["cell_period", head.dataset.period]];
+    const which = [["cell_company", row.dataset.company], ["cell_series", row.dataset.series], ["cell_period", head.dataset.period]];
     const response = await send(cell.closest("table").dataset.cell, [...which, ...more]);
     if (response.status === 409) return offer("This value is not cached any more.", () => openCell(cell, [["spend", "1"]]));
     const html = await response.text();
@@ -234,83 +234,11 @@
     if (next?.tagName === "TD") stopAt(next);
   });
 
-  // The chart's canvas with what is around it on the page.
-  function picture(figure) {
-    const place = figure.querySelector(".chart");
-    const drawn = place.querySelector("canvas");
-    const width = place.clientWidth;
-    const scale = drawn.width / width;
-    const style = getComputedStyle(document.documentElement);
-    const { lines: drawnLines } = JSON.parse(place.dataset.chart);
-    const plain = "12px system-ui, sans-serif";
-    const canvas = document.createElement("canvas");
-    const pen = canvas.getContext("2d");
-    // Lines as wide as the picture, each with its place, and the height of all of them.
-    const wrapped = (texts) => texts.flatMap(({ text, font = plain, x = 12, colour }) => {
-      pen.font = font;
-      const lines = [];
-      for (const word of text.trim().split(/\s+/).filter(Boolean)) {
-        const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
-        if (lines.length && pen.measureText(longer).width <= width - x - 8) lines[lines.length - 1] = longer;
-        else lines.push(word);
-      }
-      return lines.map((line, at) => ({ line, font, x, colour: at ? undefined : colour }));
-    });
-    const text = (selector) => figure.querySelector(selector).textContent;
-    const above = wrapped([
-      { text: text("figcaption strong"), font: "600 15px system-ui, sans-serif" },
-      { text: text("figcaption .unit") },
-      { text: text(".viewed") },
-    ]);
-    const legend = wrapped([...figure.querySelectorAll(".legend li:not(.without)")].map((item, at) => ({
-      text: `${item.querySelector("bdi").textContent} ${item.querySelector(".value").textContent}`,
-      x: 34,
-      colour: colourOf(drawnLines[at]),
-    })));
-    const below = wrapped([{ text: figure.querySelector(".without")?.textContent ?? "" }, { text: text(".below") }, { text: text(".credit") }]);
-    const step = 18;
-    const top = 12 + above.length * step;
-    const legendTop = top + drawn.height / scale + 16;
-    const belowTop = legendTop + legend.length * step + 6;
-    canvas.width = drawn.width;
-    canvas.height = (belowTop + below.length * step) * scale;
-    pen.fillStyle = style.getPropertyValue("--bg").trim();
-    pen.fillRect(0, 0, canvas.width, canvas.height);
-    pen.drawImage(drawn, 0, top * scale);
-    pen.scale(scale, scale);
-    const write = (lines, first) => lines.forEach(({ line, font, x, colour }, at) => {
-      const y = first + at * step;
-      if (colour) {
-        pen.fillStyle = colour;
-        pen.fillRect(12, y - 6, 14, 4);
-      }
-      pen.fillStyle = style.getPropertyValue("--fg").trim();
-      pen.font = font;
-      pen.fillText(line, x, y, width - x - 8);
-    });
-    write(above, 20);
-    write(legend, legendTop);
-    write(below, belowTop);
-    return new Promise((resolve) => { canvas.toBlob(resolve); });
-  }
-  async function copyPicture(button) {
-    const figure = button.closest("figure");
-    const blob = await picture(figure);
-    try {
-      await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
-      button.textContent = "Copied";
-    } catch {
-      save(figure.dataset.file, blob);
-      button.textContent = "Downloaded";
-    }
-  }
-
   function url() {
     const fields = [...new FormData(form)].filter(
       ([name, value]) => name !== "search" && name !== "publication" && value !== "",
     );
-    const shownOnly = { scale: "linear", value_version: "original" };
-    return "?" + new URLSearchParams(fields.filter(([name, value]) => shownOnly[name] !== value));
+    return "?" + new URLSearchParams(fields.filter(([, value]) => value !== "original"));
   }
 
   function recent() {
@@ -330,7 +258,7 @@
     const companies = companiesShown().slice(0, 4).join(", ");
     const labels = [...new Set(names.map(([, label]) => label))].slice(0, 3).join(", ");
     // One entry for a question, however it is viewed.
-    const asked = (each) => each.replace(/[?&](scale|unit|order)=[^&]*/g, "");
+    const asked = (each) => each.replace(/[?&]unit=[^&]*/g, "");
     const kept = [{ path, title: `${companies}: ${labels}` }, ...recent().filter((each) => asked(each.path) !== asked(path))];
     try { localStorage.setItem(recentKey, JSON.stringify(kept.slice(0, 8))); } catch { /* no storage here */ }
   }
@@ -474,8 +402,6 @@
   });
   document.addEventListener("htmx:after:swap", afterSwap);
   document.addEventListener("click", (event) => {
-    const drawn = event.target.closest(".picture");
-    if (drawn) return copyPicture(drawn);
     const button = event.target.closest("[data-copy]");
     if (!button) return;
     navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);

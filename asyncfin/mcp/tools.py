@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from itertools import islice
@@ -146,13 +146,7 @@ def server(
     names = {entity_id: [name] * bool(name) for entity_id, name in entities.items()}
     tools = _Tools(client, names, max_requests)
     handlers, level = logging.root.handlers[:], logging.root.level
-    # Only errors: hosts show their users what a server writes to standard error.
-    mcp_server = _Server(
-        "asyncfin",
-        version=own_version(),
-        instructions=_INSTRUCTIONS,
-        log_level="ERROR",
-    )
+    mcp_server = _Server(client)
     # The SDK has configured the root logger, which belongs to the application.
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
@@ -161,33 +155,10 @@ def server(
     return mcp_server
 
 
-class _Server(MCPServer):
-    """A server whose errors about arguments are results like all other errors."""
-
-    async def call_tool(
-        self, name: str, arguments: dict[str, Any], context: Context | None = None
-    ) -> CallToolResult | InputRequiredResult:
-        try:
-            return await super().call_tool(name, arguments, context)
-        except ToolError as error:
-            if not isinstance(error.__cause__, ValidationError):
-                raise
-            mistakes = error.__cause__.errors(include_url=False)
-        # The mistake itself: the SDK would repeat all arguments, of whatever length.
-        mistake = mistakes[0]
-        argument = mistake["loc"][0]
-        problem = f"{argument}: {mistake['msg'][:1].lower()}{mistake['msg'][1:]}"
-        if mistake["type"] != "missing":
-            problem += f", not {checks.short_repr(arguments.get(str(argument)))}"
-        return error_result(SelectionError(problem))
-
-
 class _Call:
-    """One call of a tool: the requests that it has sent, and may still send."""
+    """One call of a tool: the requests that it has sent."""
 
-    def __init__(self, context: Context, limit: int) -> None:
-        self._context = context
-        self.limit = limit
+    def __init__(self) -> None:
         self.spent = 0
 
     def count(self, event: Event) -> None:
@@ -195,22 +166,48 @@ class _Call:
         if isinstance(event, RequestStarted) and _current.get() is self:
             self.spent += 1
 
-    def check_limit(self) -> None:
-        if self.spent >= self.limit:
-            limit = counted(self.limit, "request")
-            raise RequestLimitError(
-                f"a call may send {limit}, and this needs more; the catalogues that "
-                "were read are cached"
-            )
-
-    async def report(self) -> None:
-        """Report the requests sent so far as progress."""
-        text = f"{counted(self.spent, 'request')} sent"
-        await self._context.report_progress(self.spent, self.limit, text)
-
 
 # The call that the requests of this context are sent for.
 _current: ContextVar[_Call | None] = ContextVar("asyncfin_mcp_call", default=None)
+
+
+class _Server(MCPServer):
+    """A server whose errors are results that tell an assistant what to do."""
+
+    def __init__(self, client: Client) -> None:
+        # Only errors: hosts show their users what a server writes to standard error.
+        super().__init__(
+            "asyncfin",
+            version=own_version(),
+            instructions=_INSTRUCTIONS,
+            log_level="ERROR",
+        )
+        self._client = client
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        call = _Call()
+        token = _current.set(call)
+        try:
+            with self._client.observed(call.count):
+                return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            cause = error.__cause__
+            if isinstance(cause, AsyncfinError):
+                return error_result(cause)
+            if not isinstance(cause, ValidationError):
+                raise
+            mistakes = cause.errors(include_url=False)
+        finally:
+            _current.reset(token)
+        # The mistake itself: the SDK would repeat all arguments, of whatever length.
+        mistake = mistakes[0]
+        argument = mistake["loc"][0]
+        problem = f"{argument}: {mistake['msg'][:1].lower()}{mistake['msg'][1:]}"
+        if mistake["type"] != "missing":
+            problem += f", not {checks.short_repr(arguments.get(str(argument)))}"
+        return error_result(SelectionError(problem))
 
 
 class _Tools:
@@ -241,57 +238,52 @@ class _Tools:
         return make_result(head, rows, [], "give words of a name", rows_as="companies")
 
     async def find_series(
-        self, ctx: Context, entities: Entities, words: SearchWords = ""
+        self, entities: Entities, words: SearchWords = ""
     ) -> Annotated[CallToolResult, Matches]:
         """Find series of companies by words, best first, each with its name for query.
 
         Without words it gives an overview. Spends requests only for catalogues that
         were not read before.
         """
-
-        async def find(call: _Call) -> CallToolResult:
-            catalogues, notes = await self._read_catalogues(call, entities)
-            head = []
+        catalogues, notes = await self._read_catalogues(entities)
+        head = []
+        for catalogue in catalogues:
+            company = f"company {quote(catalogue.name)} ({catalogue.entity_id})"
+            head.append(f"{company}: {len(catalogue):,} series")
+        rows: list[Row] = []
+        if not words.strip():
             for catalogue in catalogues:
-                company = f"company {quote(catalogue.name)} ({catalogue.entity_id})"
-                head.append(f"{company}: {len(catalogue):,} series")
-            rows: list[Row] = []
-            if not words.strip():
-                for catalogue in catalogues:
-                    rows += _make_overview(catalogue)
-                advice = "call find_series with words"
-                return make_result(head, rows, notes, advice, rows_as="series")
-            results = []
-            for catalogue in catalogues:
-                periods = await read_last_periods(self._client, catalogue)
-                # Of a large company it takes a moment.
-                search = partial(catalogue.search, words, last_periods=periods)
-                results.append(await asyncio.to_thread(search))
-            groups = SearchResult.group(results)
-            rows += [_make_match(group, catalogues) for group in groups[:_MAX_FOUND]]
-            rank = groups[0][0][1].rank if groups else Rank.EXACT
-            if not rows:
-                head.append("nothing matches all words")
-            elif rank == Rank.CLOSE:
-                head.append("nothing matches all words; close matches:")
-            elif rank in _MATCHES_BY:
-                first = rows[0].cells[0]
-                notes.append(
-                    f"no series is called {quote(words)}; {first} {_MATCHES_BY[rank]}"
-                )
-            if rows:
-                head.append("series\tlabel\tscopes\tcadence\tdescription")
-            hidden_count = len(groups) - _MAX_FOUND
-            if hidden_count > 0:
-                matches = counted(hidden_count, "more match", "more matches")
-                notes.append(f"{matches}: use more words")
-            return make_result(head, rows, notes, "use more words", rows_as="series")
-
-        return await self._answer(ctx, find)
+                rows += _make_overview(catalogue)
+            advice = "call find_series with words"
+            return make_result(head, rows, notes, advice, rows_as="series")
+        results = []
+        for catalogue in catalogues:
+            periods = await read_last_periods(self._client, catalogue)
+            # Of a large company it takes a moment.
+            search = partial(catalogue.search, words, last_periods=periods)
+            results.append(await asyncio.to_thread(search))
+        groups = SearchResult.group(results)
+        rows += [_make_match(group, catalogues) for group in groups[:_MAX_FOUND]]
+        rank = groups[0][0][1].rank if groups else Rank.EXACT
+        if not rows:
+            head.append("nothing matches all words")
+        elif rank == Rank.CLOSE:
+            head.append("nothing matches all words; close matches:")
+        elif rank in _MATCHES_BY:
+            first = rows[0].cells[0]
+            notes.append(
+                f"no series is called {quote(words)}; {first} {_MATCHES_BY[rank]}"
+            )
+        if rows:
+            head.append("series\tlabel\tscopes\tcadence\tdescription")
+        hidden_count = len(groups) - _MAX_FOUND
+        if hidden_count > 0:
+            matches = counted(hidden_count, "more match", "more matches")
+            notes.append(f"{matches}: use more words")
+        return make_result(head, rows, notes, "use more words", rows_as="series")
 
     async def plan_cost(
         self,
-        ctx: Context,
         entities: Entities,
         series: SeriesNames,
         periods: Periods = "last 5 years",
@@ -300,25 +292,20 @@ class _Tools:
         """Say how many requests of the daily allowance a query with these arguments
         would spend.
         """
-
-        async def plan(call: _Call) -> CallToolResult:
-            version = _VERSIONS[restated]
-            parts, notes = await self._plan(call, entities, series, periods, version)
-            requests = sum(part.requests for part in parts)
-            if requests > call.limit:
-                limit = counted(call.limit, "request")
-                notes.insert(0, f"query would be rejected: a call may send {limit}")
-            words = f"{call.spent} spent on catalogues by this call"
-            head = [f"{counted(requests, 'request')}; {words}"]
-            return make_result(
-                head, [], notes, requests=requests, max_requests=call.limit
-            )
-
-        return await self._answer(ctx, plan)
+        version = _VERSIONS[restated]
+        parts, notes = await self._plan(entities, series, periods, version)
+        requests = sum(part.requests for part in parts)
+        if requests > self._max_requests:
+            limit = counted(self._max_requests, "request")
+            notes.insert(0, f"query would be rejected: a call may send {limit}")
+        words = f"{self._spent} spent on catalogues by this call"
+        head = [f"{counted(requests, 'request')}; {words}"]
+        return make_result(
+            head, [], notes, requests=requests, max_requests=self._max_requests
+        )
 
     async def query(
         self,
-        ctx: Context,
         entities: Entities,
         series: SeriesNames,
         periods: Periods = "last 5 years",
@@ -329,55 +316,43 @@ class _Tools:
 
         An empty cell has no value. Notes say what is missing and why.
         """
+        version = _VERSIONS[restated]
+        parts, notes = await self._plan(entities, series, periods, version)
+        parts = await self._read_panels(parts, notes)
 
-        async def read(call: _Call) -> CallToolResult:
-            version = _VERSIONS[restated]
-            parts, notes = await self._plan(call, entities, series, periods, version)
-            parts = await self._read_panels(call, parts, notes)
+        def make_values() -> list[Row]:
+            notes.extend(note_differences(parts))
+            company_notes = (note for part in parts for note in make_notes(part))
+            # Only slightly more than are shown: thousands of rows take seconds.
+            notes.extend(islice(company_notes, MAX_NOTES + 1))
+            return [row for part in parts for row in make_rows(part)]
 
-            def make_values() -> list[Row]:
-                notes.extend(note_differences(parts))
-                company_notes = (note for part in parts for note in make_notes(part))
-                # Only slightly more than are shown: thousands of rows take seconds.
-                notes.extend(islice(company_notes, MAX_NOTES + 1))
-                return [row for part in parts for row in make_rows(part)]
+        rows = await asyncio.to_thread(make_values)
+        companies = []
+        for part in parts:
+            name = shorten_middle(part.catalogue.name, MAX_NAME)
+            head = {"id": part.catalogue.entity_id, "name": name}
+            companies.append({**head, "dataset_id": part.catalogue.dataset_id})
+        words = "as last restated" if restated else "as first reported"
+        return make_result(
+            [f"values {words}; {counted(self._spent, 'request')} spent"],
+            rows,
+            notes,
+            "name fewer companies, series or periods",
+            rows_as="rows",
+            requests=self._spent,
+            value_version=version,
+            companies=companies,
+        )
 
-            rows = await asyncio.to_thread(make_values)
-            companies = []
-            for part in parts:
-                name = shorten_middle(part.catalogue.name, MAX_NAME)
-                head = {"id": part.catalogue.entity_id, "name": name}
-                companies.append({**head, "dataset_id": part.catalogue.dataset_id})
-            words = "as last restated" if restated else "as first reported"
-            return make_result(
-                [f"values {words}; {counted(call.spent, 'request')} spent"],
-                rows,
-                notes,
-                "name fewer companies, series or periods",
-                rows_as="rows",
-                requests=call.spent,
-                value_version=version,
-                companies=companies,
-            )
-
-        return await self._answer(ctx, read)
-
-    async def _answer(
-        self, context: Context, work: Callable[[_Call], Awaitable[CallToolResult]]
-    ) -> CallToolResult:
-        """Do the work of a call, and make a result of its error."""
-        call = _Call(context, self._max_requests)
-        token = _current.set(call)
-        try:
-            with self._client.observed(call.count):
-                return await work(call)
-        except AsyncfinError as error:
-            return error_result(error)
-        finally:
-            _current.reset(token)
+    @property
+    def _spent(self) -> int:
+        """The requests that the current call has sent."""
+        call = _current.get()
+        return 0 if call is None else call.spent
 
     async def _read_catalogues(
-        self, call: _Call, entities: list[str] | str
+        self, entities: list[str] | str
     ) -> tuple[list[Catalogue], list[str]]:
         """Read the catalogues of companies, and note those that cannot be read.
 
@@ -389,7 +364,12 @@ class _Tools:
         catalogues: list[Catalogue] = []
         errors: dict[str, AsyncfinError] = {}
         for entity_id in self._find_entities(entities):
-            call.check_limit()
+            if self._spent >= self._max_requests:
+                limit = counted(self._max_requests, "request")
+                raise RequestLimitError(
+                    f"a call may send {limit}, and this needs more; the catalogues "
+                    "that were read are cached"
+                )
             try:
                 catalogue = await self._client.catalogue(entity_id)
             except AsyncfinError as error:
@@ -400,7 +380,6 @@ class _Tools:
             catalogues.append(catalogue)
             if catalogue.name not in self._names[entity_id]:
                 self._names[entity_id].append(catalogue.name)
-            await call.report()
         if not catalogues:
             raise next(iter(errors.values()))
         notes = []
@@ -411,7 +390,6 @@ class _Tools:
 
     async def _plan(
         self,
-        call: _Call,
         entities: list[str] | str,
         series: list[str] | str,
         periods: list[str | int] | str | int,
@@ -427,7 +405,7 @@ class _Tools:
         texts = _to_list(series)
         if not texts:
             raise SelectionError("series must name at least one: call find_series")
-        catalogues, notes = await self._read_catalogues(call, entities)
+        catalogues, notes = await self._read_catalogues(entities)
         # A name that no company has is compared with all of theirs.
         items, more_notes = await asyncio.to_thread(find_items, texts, catalogues)
         selection, named_periods = find_periods(_to_list(periods), catalogues)
@@ -450,7 +428,6 @@ class _Tools:
 
     async def _read_panels(
         self,
-        call: _Call,
         parts: Sequence[Part],
         notes: list[str],
     ) -> list[Part]:
@@ -461,12 +438,12 @@ class _Tools:
             AsyncfinError: no company could be read.
         """
         request_count = sum(part.requests for part in parts)
-        if request_count > call.limit - call.spent:
+        if request_count > self._max_requests - self._spent:
             problem = (
                 f"this would spend {counted(request_count, 'request')}; a call may "
-                f"spend {call.limit}: name fewer companies or series"
+                f"spend {self._max_requests}: name fewer companies or series"
             )
-            if call.spent:
+            if self._spent:
                 problem += ", or call again: the catalogues are cached"
             raise SelectionError(problem)
 
@@ -482,7 +459,6 @@ class _Tools:
         async with asyncio.TaskGroup() as group:
             for part in parts:
                 group.create_task(read(part))
-        await call.report()
         if len(errors) == len(parts):
             raise errors[parts[0].name]
         read_parts = []

@@ -136,22 +136,6 @@ async def test_failures_have_advice(sandbox: Sandbox, fault: Status, error: str,
     assert (facts["resume_at"] is not None) == wait
 
 
-async def test_progress_is_reported_for_catalogues(sandbox: Sandbox) -> None:
-    """Each catalogue of a call is a step."""
-    steps: list[float] = []
-
-    async def report(progress: float, total: float | None, message: str | None) -> None:
-        steps.append(progress)
-
-    async with (
-        Client(sandbox.base_url, sandbox.token) as client,
-        mcp.Client(server(client, sandbox.entities)) as session,
-    ):
-        arguments = {"entities": sandbox.entities[:2]}
-        await session.call_tool("find_series", arguments, progress_callback=report)
-        assert steps == [3, len(sandbox.log)]
-
-
 async def test_calls_at_once_count_apart(sandbox: Sandbox) -> None:
     """Each call counts its own requests, although both use one client."""
     async with assistant(sandbox, max_requests=3, max_age=600) as call:

@@ -90,9 +90,9 @@ async def catalogue(
     select = selection.select()
     service.check()
 
+    from asyncfin.analysis.last_periods import read_last_periods
     from asyncfin.cli.session import check_failed, connect, read_each
     from asyncfin.typing import SearchResult
-    from asyncfin.web.last_periods import read_last_periods
 
     async with connect(service, "Reading the catalogue", names) as (client, _):
         if publication:

@@ -24,6 +24,7 @@ from asyncfin import (
     Trailing,
     checks,
 )
+from asyncfin.analysis.last_periods import read_last_periods
 from asyncfin.errors import (
     AsyncfinError,
     SelectionError,
@@ -59,7 +60,6 @@ from asyncfin.mcp.values import (
 )
 from asyncfin.names import Names
 from asyncfin.typing import Match, Rank, SearchResult, ValueVersion
-from asyncfin.web.last_periods import read_last_periods
 from asyncfin.words import counted, entity_names, listed
 
 MAX_REQUESTS = 20

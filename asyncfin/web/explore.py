@@ -15,13 +15,13 @@ from urllib.parse import quote
 import anyio.to_thread
 
 from asyncfin import Catalogue, Client, Period, Plan, checks
+from asyncfin.analysis.last_periods import read_last_periods
 from asyncfin.checks import check_entity_id
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
 from asyncfin.optional import library
 from asyncfin.typing import SearchResult
 from asyncfin.web.answer import Answer
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
-from asyncfin.web.last_periods import read_last_periods
 from asyncfin.web.question import CHOICES, VERSIONS, Question, fields_of, row_text
 from asyncfin.web.views import make_entry
 from asyncfin.words import counted

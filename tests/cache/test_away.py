@@ -63,7 +63,6 @@ async def test_failed_put_is_not_repeated() -> None:
     await asyncio.sleep(2)
     assert await current(part) == DATASET
     assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
-    assert await current(other.partition(URL, "t")) is None
     assert rows == {}
     await part.observe(ENTITY, EntityRecord(utc_now(), DATASET))
     assert await current(other.partition(URL, "t")) == DATASET
@@ -83,8 +82,6 @@ async def test_claim_of_failing_store_is_free() -> None:
     """No process can hold one."""
     cache = DictCache()
     cache.store.fails = True
-    await current(cache.partition(URL, "t"))
     began = asyncio.get_running_loop().time()
     async with cache.partition(URL, "t").claim(ENTITY):
-        pass
-    assert asyncio.get_running_loop().time() - began < 0.1
+        assert asyncio.get_running_loop().time() - began < 0.1

@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 
-from asyncfin.cache import base, file
+from asyncfin.cache import base
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import EntityRecord
 from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, current
@@ -22,10 +22,8 @@ async def fill(folder: str, first: str, count: str) -> None:
     part = cache.partition(URL, TOKEN)
     await part.observe(ENTITY, EntityRecord(AT, DATASET))
     await part.put_catalogue(catalogue(100))
-    for number in range(int(first), int(first) + int(count)):
-        await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
+    await put_each(cache, int(first), int(count))
     print(cache.stats().broken)
-    await cache.aclose()
 
 
 async def fill_for_ever(folder: str) -> None:
@@ -61,7 +59,6 @@ async def use(folder: str, times: str = "1") -> None:
         assert await part.catalogue(ENTITY, DATASET) == catalogue()
         assert await current(part) == DATASET
         print(len(kept), cache.stats().broken)
-        await cache.aclose()
 
 
 async def look(folder: str) -> None:
@@ -70,16 +67,14 @@ async def look(folder: str) -> None:
     part = cache.partition(URL, TOKEN)
     right = wrong = 0
     for dataset_id in (DATASET, NEXT):
-        found = content(await part.blocks(ENTITY, dataset_id, "original"))
-        for series_id, values in found.items():
-            expected = content(blocks(int(series_id.removeprefix("S-"))))[series_id]
-            right, wrong = right + (values == expected), wrong + (values != expected)
+        rows = content(await part.blocks(ENTITY, dataset_id, "original"))
+        for series_id, values in rows.items():
+            is_right = content(blocks(int(series_id.removeprefix("S-")))) == {series_id: values}
+            right, wrong = right + is_right, wrong + (not is_right)
         wrong += await part.catalogue(ENTITY, dataset_id) not in (None, catalogue(50, dataset_id=dataset_id))
     await part.put_blocks(OTHER, DATASET, "original", blocks(1))
-    await cache.aclose()
     assert content(await part.blocks(OTHER, DATASET, "original")) == content(blocks(1))
     print(right, wrong, cache.stats().broken)
-    await cache.aclose()
 
 
 async def use_on_a_full_disk(folder: str) -> None:
@@ -94,9 +89,7 @@ async def use_as_nobody(folder: str) -> None:
     """As a user who may read the folder, and not write to it."""
     import asyncfin.wire.values  # noqa: F401  what is imported later can't be read by that user
 
-    warm = FileCache(f"{folder}-warm")  # imports what is imported at first use
-    await use(f"{folder}-warm")
-    await warm.aclose()
+    await use(f"{folder}-warm")  # imports what is imported at first use
     os.seteuid(NOBODY)
     await use(folder)
 
@@ -105,33 +98,29 @@ async def use_after_a_fork(folder: str) -> None:
     """Parent and child go on with the one cache, which the parent had open."""
     warnings.simplefilter("ignore")
     cache = FileCache(folder)
-    part = cache.partition(URL, TOKEN)
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(0))
+    await put_each(cache, 0, 1)
     if (child := os.fork()) == 0:
         code = 1
         try:
             asyncio._set_running_loop(None)  # the loop is the parent's
-            code = asyncio.run(_in_child(cache))
+            found = asyncio.run(put_each(cache, 200, 30))
+            code = 0 if {"S-0", "S-200", "S-229"} <= found and cache.stats().broken == 0 else 3
         finally:
             os._exit(code)
-    for number in range(100, 130):
-        await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
+    await put_each(cache, 100, 30)
     status = await asyncio.to_thread(os.waitpid, child, 0)
-    found = len(content(await part.blocks(ENTITY, DATASET, "original")))
-    print(os.waitstatus_to_exitcode(status[1]), found, cache.stats().broken)
-    await cache.aclose()
+    print(os.waitstatus_to_exitcode(status[1]), len(await put_each(cache, 0, 1)), cache.stats().broken)
 
 
-async def _in_child(cache: FileCache) -> int:
+async def put_each(cache: FileCache, first: int, count: int) -> set[str]:
+    """Store series one by one, and return the ids of all that are stored."""
     part = cache.partition(URL, TOKEN)
-    for number in range(200, 230):
+    for number in range(first, first + count):
         await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
-    found = content(await part.blocks(ENTITY, DATASET, "original"))
-    await cache.aclose()
-    return 0 if {"S-0", "S-200", "S-229"} <= set(found) and cache.stats().broken == 0 else 3
+    return set(content(await part.blocks(ENTITY, DATASET, "original")))
 
 
 if __name__ == "__main__":
     # Several of them write at once, on a machine that may be busy: what is slow is not the subject here.
-    base.STORE_SECONDS = file.STORE_SECONDS = 60.0  # type: ignore[attr-defined]
+    base.STORE_SECONDS = 60.0
     asyncio.run(globals()[sys.argv[1]](*sys.argv[2:]))

@@ -9,6 +9,7 @@ import pytest
 
 import asyncfin
 from asyncfin import Client, Retry, Timeouts, web
+from asyncfin.client import ClientOptions
 
 QUESTION = "source, select, periods, *, value_version='original', max_age=None"
 BUCKET = "rate=None, burst=1, *, daily_budget=None"
@@ -125,3 +126,10 @@ def test_coroutine_methods_are_recognizable() -> None:
     # These check their arguments at once, and return an async generator or context manager.
     for method in ("catalogue_pages", "query_pages", "stream", "query_many"):
         assert not iscoroutinefunction(getattr(Client, method)), method
+
+
+def test_client_options_are_its_keywords() -> None:
+    """Those who pass options on miss none, and invent none."""
+    parameters = signature(Client).parameters.values()
+    keywords = {parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY}
+    assert set(ClientOptions.__annotations__) == keywords

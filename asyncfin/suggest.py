@@ -18,7 +18,7 @@ _COMPARED = 500
 # have 0.73.
 _ALIKE = 0.75
 # From this share on they are one word, mistyped or in the plural.
-SAME = 0.9
+_SAME = 0.9
 
 
 def alike(name: str, names: Iterable[str], limit: int, share: float) -> list[str]:
@@ -57,7 +57,7 @@ def suggest(name: str, names: Iterable[str]) -> list[str]:
     for candidate in by_folded:
         last_part = candidate.replace("/", ":").rpartition(":")[2]
         by_last.setdefault(last_part, []).append(candidate)
-    for last_part in alike(text, by_last, 3, SAME):
+    for last_part in alike(text, by_last, 3, _SAME):
         close += by_last[last_part]
     close += alike(text, by_folded, 3, _ALIKE)
     if len(text) > 2:

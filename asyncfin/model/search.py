@@ -6,8 +6,9 @@ A catalogue is annotated with Any here, since its module imports this one.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -19,7 +20,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.synonyms import ALIKE, MEANINGS
-from asyncfin.suggest import LONGEST, SAME, alike
+from asyncfin.suggest import LONGEST, alike
 
 Words: TypeAlias = tuple[str, ...]
 _Ranked: TypeAlias = list[tuple[CatalogueSeries, Rank]]
@@ -64,7 +65,16 @@ def stem(word: str) -> str:
 
 def _split(text: str) -> Words:
     """Return the words of a text that count, in the singular and in order."""
-    return tuple(word for word in map(stem, words_of(text)) if word not in _STOP)
+    return _drop(map(stem, words_of(text)), _STOP)
+
+
+def _drop(words: Iterable[str], ignored_words: Collection[str]) -> Words:
+    return tuple(word for word in words if word not in ignored_words)
+
+
+def _keep_strong(words: Words, weak_words: Collection[str]) -> Words:
+    """Return words without weak ones; all of them if these are all."""
+    return _drop(words, weak_words) or words
 
 
 @lru_cache(1_000)  # paths have scopes in common, and metrics labels
@@ -75,11 +85,6 @@ def _read_forms(text: str) -> tuple[Words, ...]:
     return tuple(dict.fromkeys((_split(text), _split(text.casefold()))))
 
 
-def _drop(words: Words, ignored_words: Collection[str]) -> Words:
-    """Return words without the ignored ones; all of them if these are all."""
-    return tuple(word for word in words if word not in ignored_words) or words
-
-
 # The numbers of the lines of synonyms that have a phrase, by its words in the order of
 # the alphabet; and for each word the others that mean the same within any label.
 _LINES: dict[Words, set[int]] = {}
@@ -87,13 +92,15 @@ _SYNONYMS: dict[str, set[str]] = {}
 
 
 def _read_synonyms() -> None:
-    groups = [words.split() for words in ALIKE]
+    groups = list(map(str.split, ALIKE))
     lines = MEANINGS.strip().replace("\n =", " =").split("\n")
     for number, line in enumerate(lines):
-        phrases = [_split(phrase) for phrase in line.split("=")]
-        for phrase in phrases:
+        single_words: list[str] = []
+        for phrase in map(_split, line.split("=")):
             _LINES.setdefault(tuple(sorted(phrase)), set()).add(number)
-        groups.append([phrase[0] for phrase in phrases if len(phrase) == 1])
+            if len(phrase) == 1:
+                single_words += phrase
+        groups.append(single_words)
     for group in groups:
         for word in group:
             _SYNONYMS.setdefault(word, set()).update(group)
@@ -102,12 +109,12 @@ def _read_synonyms() -> None:
 _read_synonyms()
 
 
-def _find_lines(words: Words, ignored_words: Collection[str]) -> set[int]:
-    """Return the lines of synonyms of which words are a phrase, maybe without ignored
+def _find_lines(words: Words, weak_words: Collection[str]) -> set[int]:
+    """Return the lines of synonyms of which words are a phrase, maybe without weak
     words.
     """
     lines: set[int] = set()
-    for phrase in (words, _drop(words, ignored_words)):
+    for phrase in (words, _keep_strong(words, weak_words)):
         lines |= _LINES.get(tuple(sorted(phrase)), set())
     return lines
 
@@ -137,8 +144,7 @@ class _Name(Struct, frozen=True, gc=False):
         for text in texts:
             forms += _read_forms(text)
             for spelling in (words_of(text), _split(text)):
-                letters = [word[0] for word in spelling]
-                initials.append("".join(letters))
+                initials.append("".join(word[0] for word in spelling))
         words = frozenset(chain.from_iterable(forms))
         similar_words: set[str] = set()
         for word in words:
@@ -162,7 +168,8 @@ class _Name(Struct, frozen=True, gc=False):
         """
         distinct_words = set(words)
         for form in self.forms:
-            if words and set(_drop(form, _USUAL)) <= distinct_words <= set(form):
+            strong_words = set(_keep_strong(form, _USUAL))
+            if words and strong_words <= distinct_words <= set(form):
                 return True
         return False
 
@@ -173,11 +180,13 @@ class _Name(Struct, frozen=True, gc=False):
         if word in self.words or word in self.similar:
             return True
         # Two letters begin initials, R&D those of R&DE, and any word.
-        if len(word) < 2:
-            return False
-        if any(text.startswith(word) for text in self.initials):
+        if len(word) > 1 and _has_beginning(self.initials, word):
             return True
-        return len(word) > 2 and any(text.startswith(word) for text in self.words)
+        return len(word) > 2 and _has_beginning(self.words, word)
+
+
+def _has_beginning(texts: Iterable[str], beginning: str) -> bool:
+    return any(text.startswith(beginning) for text in texts)
 
 
 _Names: TypeAlias = tuple[_Name, _Name, frozenset[str]]
@@ -255,7 +264,7 @@ class _Query:
                 label_words += (word,)
             if word in path.words or word not in context:
                 path_words += (word,)
-        missing = [word for word in label_words if word not in name.words]
+        missing = _drop(label_words, name.words)
         if not missing and name.is_called(label_words):
             return Rank.EXACT
         # "Sales" means revenue before it means the line "Sales" in a table about
@@ -300,9 +309,8 @@ def search(
     """
     words = _split(text)[:_MAX_WORDS]
     index: Index = catalogue._search_index
-    strong_words = _drop(words, _WEAK)
-    weak_words = tuple(word for word in words if word not in strong_words)
-    query = _Query(strong_words, weak_words)
+    strong_words = _keep_strong(words, _WEAK)
+    query = _Query(strong_words, _drop(words, strong_words))
     ranks: _Ranked = []
     if words:
         ranks = _find_named(catalogue, query, text)
@@ -310,21 +318,23 @@ def search(
         ranks = ranks or _find_close(catalogue, query)
     elif not words_of(text):
         ranks = [(series, Rank.EXACT) for series in catalogue.series]
-    ended_by_id = _find_ended(last_periods)
+    limit = _find_ended_limit(last_periods.values())
     matches: list[Match] = []
     for series, rank in ranks:
-        last_period = ended_by_id.get(series.series_id)
+        last_period = last_periods.get(series.series_id)
+        if last_period is not None and last_period.fiscal_end > limit:
+            last_period = None
         matches.append(Match(rank, series, last_period))
 
     def order(match: Match) -> tuple[object, ...]:
         name, *_ = index.names_of(match.series)
-        label_words = _drop(name.forms[0], _USUAL)
+        label_words = _keep_strong(name.forms[0], _USUAL)
         return (
             *match.order,
             not match.series.is_consolidated,
-            sum(word not in name.words for word in words),
+            len(_drop(words, name.words)),
             len(match.series.scopes),
-            sum(word not in words for word in label_words),
+            len(_drop(label_words, words)),
         )
 
     if words:
@@ -332,15 +342,16 @@ def search(
     return matches
 
 
-def _find_ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
-    """Return the series whose last value is a year before the one that most series have
-    last.
+def _find_ended_limit(last_periods: Iterable[Period]) -> int:
+    """Return the fiscal end up to which a series has ended: a year before the last one
+    of most series.
     """
-    ends = sorted(period.fiscal_end for period in last_periods.values())
+    counts = Counter(period.fiscal_end for period in last_periods)
+    if not counts:
+        return 0
     # Not the latest of all: a single odd series may reach into the next year.
-    limit = max(ends, key=lambda end: (ends.count(end), end), default=0) - _ENDED_MONTHS
-    periods = last_periods.items()
-    return {key: period for key, period in periods if period.fiscal_end <= limit}
+    frequency = max(counts.values())
+    return max(end for end in counts if counts[end] == frequency) - _ENDED_MONTHS
 
 
 def _find_named(catalogue: Any, query: _Query, text: str) -> _Ranked:
@@ -358,11 +369,14 @@ def _find_named(catalogue: Any, query: _Query, text: str) -> _Ranked:
 
 def _find_described(catalogue: Any, query: _Query) -> _Ranked:
     """Return the series that have the words with those of their description."""
-    read_words = cache(lambda text: frozenset(_split(text)))  # of a metric all have one
+    words_by_text: dict[str, frozenset[str]] = {}  # all series of a metric have one
     ranks = []
     for series in catalogue.series:
         words = query.match_words(catalogue._search_index.names_of(series))
-        if read_words(series.description).union(words).issuperset(query.words):
+        text = series.description
+        if text not in words_by_text:
+            words_by_text[text] = frozenset(_split(text))
+        if words_by_text[text].union(words).issuperset(query.words):
             ranks.append((series, Rank.DESCRIPTION))
     return ranks
 
@@ -392,21 +406,13 @@ def _find_close(catalogue: Any, query: _Query) -> _Ranked:
 
 
 def close_metrics(catalogue: Any, name: str) -> list[str]:
-    """Return up to three metric ids that an unknown one probably means, the best first.
-
-    First those that differ in case only or are spelt alike, then the first of a search
-    for its words.
+    """Return up to three metric ids that an unknown one probably means: the first of a
+    search for its words.
     """
-    if len(name) > LONGEST:
-        return []
-    ids_by_folded: dict[str, list[str]] = {}
-    for metric_id in catalogue.by_metric:
-        ids_by_folded.setdefault(metric_id.casefold(), []).append(metric_id)
-    close: list[str] = []
-    for folded_id in alike(name.strip().casefold(), ids_by_folded, _MOST_METRICS, SAME):
-        close += ids_by_folded[folded_id]
     # Of "us-gaap:Revenue" the last part is what is meant.
     words = re.split("[:/]", name)[-1]
-    if words_of(words):
-        close += [match.series.metric_id for match in search(catalogue, words, {})]
-    return list(dict.fromkeys(close))[:_MOST_METRICS]
+    if len(name) > LONGEST or not words_of(words):
+        return []
+    matches = search(catalogue, words, {})
+    metric_ids = dict.fromkeys(match.series.metric_id for match in matches)
+    return list(metric_ids)[:_MOST_METRICS]

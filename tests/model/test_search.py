@@ -262,7 +262,7 @@ async def test_words_find_metrics_of_the_demo() -> None:
 
 
 def test_unknown_metric_has_close_matches() -> None:
-    """First another case or spelling, then the search."""
+    """The metrics that a search for its words finds."""
     listed = company("Revenue", "Sales and marketing", "Amortization")
     for unknown, close in [
         ("AMORTIZATION", "Amortization"),

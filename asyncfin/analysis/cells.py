@@ -39,7 +39,8 @@ def example_rows(
     """These columns of the first row of each number, in the order of the numbers."""
     first_rows = compute.index_in(compute.unique(numbers), value_set=numbers)
     examples = table.select(list(names)).take(first_rows)
-    return [tuple(row.values()) for row in examples.to_pylist()]
+    columns = examples.to_pydict().values()
+    return list(zip(*columns, strict=True))
 
 
 def plain(column: Any) -> Any:

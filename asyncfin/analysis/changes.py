@@ -104,8 +104,10 @@ def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
     keys: set[SeriesKey] = set()
     for members in panel.catalogue.by_triple.values():
         if len(members) > 1:
-            keys.update(map(_read_key, members))
-    return frozenset(key for key in keys if key[0] in ids)
+            for member in members:
+                if member.series_id in ids:
+                    keys.add(_read_key(member))
+    return frozenset(keys)
 
 
 def compare(old: Snapshot, current: Snapshot) -> Any:
@@ -121,27 +123,30 @@ def compare(old: Snapshot, current: Snapshot) -> Any:
         words = pa.repeat(pa.scalar("appeared"), row_count)
         nulls = pa.nulls(row_count, pa.int64())
         return _add_changes(current.table, words, old, nulls)
-    old_cells, new_cells = _number_cells(old, current)
+    old_cells, current_cells = _number_cells(old, current)
     # The row of the same cell in the old table.
-    places = compute.index_in(new_cells, value_set=old_cells)
+    places = compute.index_in(current_cells, value_set=old_cells)
     is_common = compute.is_valid(places)
-    conditions = (
-        compute.and_not(_find_covered(current.table, old), is_common),
-        compute.and_(is_common, _find_differing(old, current, places, ["number"])),
-        compute.and_(is_common, _find_differing(old, current, places, COMPARED)),
+    is_covered = _find_covered(current.table, old)
+    has_other_number = _find_differing(old, current, places, ["number"])
+    has_other_label = _find_differing(old, current, places, COMPARED)
+    conditions = compute.make_struct(
+        compute.and_not(is_covered, is_common),
+        compute.and_(is_common, has_other_number),
+        compute.and_(is_common, has_other_label),
     )
-    words = compute.case_when(compute.make_struct(*conditions), *CHANGES[:-1])
+    words = compute.case_when(conditions, *CHANGES[:-1])
     rows = compute.indices_nonzero(compute.is_valid(words))
     changed_rows = current.table.take(rows)
-    current_changes = _add_changes(
-        changed_rows, words.take(rows), old, places.take(rows)
-    )
-    is_covered = _find_covered(old.table, old)
-    is_covered = compute.and_(is_covered, _find_covered(old.table, current))
-    is_common = compute.is_in(old_cells, value_set=new_cells)
-    gone = compute.indices_nonzero(compute.and_not(is_covered, is_common))
-    words = pa.repeat(pa.scalar(CHANGES[-1]), len(gone))
-    old_changes = _add_changes(old.table.take(gone), words, old, gone)
+    words, places = words.take(rows), places.take(rows)
+    current_changes = _add_changes(changed_rows, words, old, places)
+    was_covered = _find_covered(old.table, old)
+    is_covered = _find_covered(old.table, current)
+    is_comparable = compute.and_(was_covered, is_covered)
+    is_common = compute.is_in(old_cells, value_set=current_cells)
+    rows = compute.indices_nonzero(compute.and_not(is_comparable, is_common))
+    words = pa.repeat(pa.scalar(CHANGES[-1]), len(rows))
+    old_changes = _add_changes(old.table.take(rows), words, old, rows)
     return pa.concat_tables([current_changes, old_changes]).unify_dictionaries()
 
 
@@ -157,16 +162,16 @@ def _number_cells(old: Snapshot, current: Snapshot) -> tuple[Any, Any]:
     # The same id and triple, which have the same number already, or else a triple that
     # both have once. The feed has the rows of a series under the ids that it had when
     # they were written.
-    by_triple: dict[tuple[str, Any], list[int]] = {}
+    by_triple: dict[tuple[str, ...], list[int]] = {}
     for number in numbers[:count].unique().to_pylist():
-        version, *key = heads[number]
-        if tuple(key) not in old.ambiguous:
-            by_triple.setdefault((version, *key[1:]), []).append(number)
+        version, series_id, *triple = heads[number]
+        if (series_id, *triple) not in old.ambiguous:
+            by_triple.setdefault((version, *triple), []).append(number)
     series_numbers = list(range(len(heads)))
     for number in numbers[count:].unique().to_pylist():
-        version, *key = heads[number]
-        if tuple(key) not in current.ambiguous:
-            for old_number in by_triple.get((version, *key[1:]), ()):
+        version, series_id, *triple = heads[number]
+        if (series_id, *triple) not in current.ambiguous:
+            for old_number in by_triple.get((version, *triple), ()):
                 series_numbers[old_number] = series_numbers[number]
     series = pa.array(series_numbers, pa.int64()).take(numbers)
     cells = numbered(rows, PERIOD_FIELDS, series)
@@ -195,7 +200,9 @@ def _find_covered(table: Any, snapshot: Snapshot) -> Any:
     """
     numbers = numbered(table, PERIOD_FIELDS)
     periods = example_rows(table, numbers, PERIOD_FIELDS)
-    is_covered = [snapshot.covers(Period(*fields)) for fields in periods]
+    is_covered = []
+    for fields in periods:
+        is_covered.append(snapshot.covers(Period(*fields)))
     return pa.array(is_covered, pa.bool_()).take(numbers)
 
 

@@ -56,35 +56,39 @@ def first_of(
     """
     panels = panels_of(panels)
     metrics = checks.texts("metric_ids", metric_ids, "metric id")
-    parts = [
-        panel.where(lambda series: series.metric_id in metrics) for panel in panels
-    ]
-    if not any(map(len, parts)):
-        raise SelectionError(f"no panel has the metric {listed([*map(repr, metrics)])}")
     tables = [concat([])]
+    parts: list[Panel] = []
     starts: dict[Panel, int] = {}  # the row of the first value
     row_count = 0
-    absent = {panel.dataset.entity_id: None for panel in panels}
-    for panel in parts:
-        table = panel.to_arrow()
+    has_series = False
+    absent_ids = dict.fromkeys(panel.dataset.entity_id for panel in panels)
+    for panel in panels:
+        part = panel.where(lambda series: series.metric_id in metrics)
+        has_series = has_series or len(part) > 0
+        table = part.to_arrow()
+        parts.append(part)
         tables.append(table)
-        starts[panel] = row_count
+        starts[part] = row_count
         row_count += len(table)
         if len(table):
-            absent.pop(panel.dataset.entity_id, None)
+            absent_ids.pop(panel.dataset.entity_id, None)
+    if not has_series:
+        raise SelectionError(f"no panel has the metric {listed([*map(repr, metrics)])}")
     rows: list[int] = []
     conflicts: list[str | None] = []
     for group in by_publication(parts):
         for values in _list_cells(group, metrics, starts):
             _, _, number, row = min(values)
-            differing = {value[0] for value in values if value[2] != number}
-            names = [metrics[index] for index in sorted(differing)]
+            conflict_ids: dict[str, None] = {}
+            for index, _, value_number, _ in sorted(values):
+                if value_number != number:
+                    conflict_ids[metrics[index]] = None
             rows.append(row)
-            conflicts.append(", ".join(names) or None)
+            conflicts.append(", ".join(conflict_ids) or None)
     table = pa.concat_tables(tables)
     table = table.unify_dictionaries().take(pa.array(rows, pa.int64()))
     table = table.append_column("conflict", pa.array(conflicts, pa.string()))
-    metadata = table_metadata(panels, without=list(absent))
+    metadata = table_metadata(panels, without=list(absent_ids))
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
     return result
 

@@ -5,6 +5,7 @@ has.
 from __future__ import annotations
 
 from datetime import date
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from asyncfin import Panel, Period, checks
@@ -77,9 +78,9 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
             rows.append((cell, row, is_certain))
     place = original.catalogue.places
     rows.sort(key=lambda entry: (place[entry[0][0]], entry[0][1:]))
-    row_numbers = pa.array([row for _, row, _ in rows], pa.int64())
+    row_numbers = pa.array(map(itemgetter(1), rows), pa.int64())
+    certain = pa.array(map(itemgetter(2), rows), pa.bool_())
     table = table.unify_dictionaries().take(row_numbers)
-    certain = pa.array([is_certain for _, _, is_certain in rows], pa.bool_())
     table = table.append_column("certain", certain)
     metadata = table_metadata([original, restated], unreported=undecided_count)
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
@@ -126,11 +127,12 @@ def _read_period(period: Any) -> Period:
     """Read the period of a label; a date is rejected."""
     if isinstance(period, Period):
         return period
-    try:
-        is_date = isinstance(period, date)
-        day = period if is_date else date.fromisoformat(str(period))
-    except ValueError:
-        return Period.parse(period)
+    day = period
+    if not isinstance(day, date):
+        try:
+            day = date.fromisoformat(str(period))
+        except ValueError:
+            return Period.parse(period)
     raise SelectionError(
         f"reported must be a fiscal period such as FY2023, not {period!r}; for a "
         f'date keep a feed: as_of(folder, "{day:%Y-%m-%d}")'

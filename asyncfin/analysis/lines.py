@@ -15,10 +15,16 @@ from attrs import frozen
 from asyncfin import CatalogueSeries, Panel, Period, checks
 
 PERIOD_FIELDS = Period.__struct_fields__
-# What a series is, apart from its own id and the group that it is reported in.
-_OWN = ("series_id", "reporting_group_id")
-_MEANING = [name for name in CatalogueSeries.__struct_fields__ if name not in _OWN]
-_read_meaning = attrgetter(*_MEANING)
+# What a series is, apart from its id and the group that it is reported in.
+_read_meaning = attrgetter(
+    "metric_id",
+    "label",
+    "description",
+    "basis",
+    "scopes",
+    "number_format",
+    "period_meaning",
+)
 
 
 # Not slotted, for the cached property.
@@ -92,23 +98,23 @@ def lines_of(panels: Sequence[Panel]) -> list[Line]:
         members_by_meaning.setdefault(_read_meaning(series), []).append(series)
     lines = []
     for members in members_by_meaning.values():
-        common = _join_numbers([numbers[series.series_id] for series in members])
-        if common is not None:
-            lines.append(Line(tuple(members), panels_by_id, common))
+        numbers_by_period = _join_numbers(members, numbers)
+        if numbers_by_period is not None:
+            lines.append(Line(tuple(members), panels_by_id, numbers_by_period))
             continue
         for series in members:
-            numbers_of_series = numbers[series.series_id]
-            lines.append(Line((series,), panels_by_id, numbers_of_series))
+            numbers_by_period = numbers[series.series_id]
+            lines.append(Line((series,), panels_by_id, numbers_by_period))
     return sorted(lines, key=lambda line: place(line.series[0].series_id))
 
 
 def _join_numbers(
-    numbers: Iterable[Mapping[Period, float]],
+    members: Iterable[CatalogueSeries], numbers: Mapping[str, Mapping[Period, float]]
 ) -> dict[Period, float] | None:
-    """The numbers of all by period, or None if two differ in a period."""
+    """The numbers of all members by period, or None if two differ in a period."""
     numbers_by_period: dict[Period, float] = {}
-    for of_series in numbers:
-        for period, number in of_series.items():
+    for series in members:
+        for period, number in numbers[series.series_id].items():
             if numbers_by_period.setdefault(period, number) != number:
                 return None
     return numbers_by_period

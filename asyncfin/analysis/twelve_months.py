@@ -162,17 +162,19 @@ def _list_ends(panels: Iterable[Panel]) -> list[int]:
 
 def _make_schema(metadata: Mapping[bytes, bytes]) -> Any:
     long = concat([]).schema
-    fields = [long.field(name) for name in _LONG_COLUMNS]
-    fields.append(long.field("metric_id").with_name("how"))
-    fields.append(long.field("scope_names").with_name("operands"))
-    fields.append(long.field("scope_names").with_name("series_ids"))
-    fields.append(pa.field("reason", pa.string()))
+    text, texts = long.field("metric_id"), long.field("scope_names")
+    fields = list(map(long.field, _LONG_COLUMNS))
+    fields += [text.with_name("how"), texts.with_name("operands")]
+    fields += [texts.with_name("series_ids"), pa.field("reason", pa.string())]
     return pa.schema(fields, metadata)
 
 
 def _make_rows(
     line: Line, panel: Panel, ends: Iterable[int], unproven: bool
 ) -> list[dict[str, Any]]:
+    sums = _Sums(line, unproven)
+    if not sums.numbers:
+        return []
     series, catalogue = line.series[0], panel.catalogue
     common = {
         "entity_id": catalogue.entity_id,
@@ -189,16 +191,14 @@ def _make_rows(
         "operands": [],
         "series_ids": [member.series_id for member in line.series],
     }
-    sums = _Sums(line, unproven)
-    if not sums.numbers:
-        return []
     first_end, _ = min(sums.numbers)
     rows = []
     for end in ends:
         if end >= first_end:
             period = _make_period((end, 12))
-            label = {"period_label": period.label}
-            rows.append(common | asdict(period) | label | sums.add_up(end))
+            row = common | asdict(period) | sums.add_up(end)
+            row["period_label"] = period.label
+            rows.append(row)
     return rows
 
 
@@ -207,11 +207,13 @@ class _Sums:
 
     def __init__(self, line: Line, unproven: bool) -> None:
         self._line = line
+        self._is_negative = False
         self.numbers: dict[_Key, Decimal] = {}
         for period, number in line.numbers.items():
             key = period.fiscal_end, period.duration_months
             self.numbers[key] = Decimal(repr(number))
-        self._is_negative = any(number < 0 for number in line.numbers.values())
+            if number < 0:
+                self._is_negative = True
         # The published periods that are not the sum of their parts, with a text.
         self._contradictions: dict[_Key, str] = {}
         proofs = 0
@@ -231,14 +233,16 @@ class _Sums:
         number = self.numbers[end, months]
         text = None
         for parts in _list_parts(end, months):
-            numbers = [self.numbers[part] for part in parts if part in self.numbers]
-            if len(numbers) < len(parts) or not any(numbers):
+            if self._find_missing(parts):
+                continue
+            numbers = list(map(self.numbers.__getitem__, parts))
+            if not any(numbers):
                 continue
             total = sum(numbers, Decimal())
             if _are_alike(number, total):
                 return ""
             if text is None:
-                labels = " and ".join(_make_period(part).label for part in parts)
+                labels = " and ".join(map(_write_label, parts))
                 text = f"{labels} add up to {_write(total)}"
         if text is None and months == 12 and not self._is_negative:
             for first in (3, 6, 9):
@@ -247,7 +251,7 @@ class _Sums:
                     text = f"its first {first} months are {_write(start)}"
         if text is None:
             return None
-        return f"{_make_period((end, months))} is {_write(number)}, {text}"
+        return f"{_write_label((end, months))} is {_write(number)}, {text}"
 
     def add_up(self, end: int) -> dict[str, Any]:
         """Add up the twelve months to a fiscal end.
@@ -269,7 +273,7 @@ class _Sums:
         if end <= _EARLIEST:
             return {"reason": f"{period} has no value, and no year is before it"}
         how, begin = "quarters", end - 12
-        operands = [(end - distance, 3) for distance in (9, 6, 3, 0)]
+        operands = [(end - 9, 3), (end - 6, 3), (end - 3, 3), (end, 3)]
         missing = self._find_missing(operands)
         months = end % 12
         if months and missing:
@@ -281,13 +285,15 @@ class _Sums:
         if missing:
             period = _make_period(missing[0])
             why = self._line.why(period)
-            cause = "" if why == "no value" else f": {why}"
-            return {"reason": f"{period} has no value{cause}"}
+            reason = f"{period} has no value"
+            if why != "no value":
+                reason += f": {why}"
+            return {"reason": reason}
         for (last, length), text in self._contradictions.items():
             if begin <= last - length and last <= end:
                 return {"reason": text}
+        numbers = list(map(self.numbers.__getitem__, operands))
         # Zeros are the sum of zeros, whatever they are of.
-        numbers = [self.numbers[operand] for operand in operands]
         if not self._is_proven and any(numbers):
             return {"reason": _UNPROVEN}
         total = sum(numbers, Decimal())
@@ -296,7 +302,7 @@ class _Sums:
         if total < 0 and not self._is_negative:
             reason = f"the sum is {_write(total)}, and no published value is below 0"
             return {"reason": reason}
-        labels = [_make_period(operand).label for operand in operands]
+        labels = list(map(_write_label, operands))
         return {"number": float(total), "how": how, "operands": labels}
 
     def _find_missing(self, operands: Iterable[_Key]) -> list[_Key]:
@@ -305,10 +311,8 @@ class _Sums:
 
 def _list_parts(end: int, months: int) -> list[tuple[_Key, ...]]:
     """List the ways in which a period from the start of a fiscal year has parts."""
-    ways: list[tuple[_Key, ...]] = [
-        ((end - 3, months - 3), (end, 3)),  # as 9M and Q4
-        tuple((last, 3) for last in range(end - months + 3, end + 1, 3)),
-    ]
+    quarters = [(last, 3) for last in range(end - months + 3, end + 1, 3)]
+    ways = [((end - 3, months - 3), (end, 3)), tuple(quarters)]
     if months == 12:
         ways.append(((end - 6, 6), (end, 6)))
     return ways
@@ -320,6 +324,10 @@ def _are_alike(number: Decimal, total: Decimal) -> bool:
 
 def _write(number: Decimal) -> str:
     return number_text(float(number))
+
+
+def _write_label(key: _Key) -> str:
+    return _make_period(key).label
 
 
 # The same few periods are in the rows of all lines.

@@ -4,13 +4,11 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from functools import cached_property
-from inspect import cleandoc
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TextIO
 
-from cyclopts import App, ArgumentCollection, Group, Parameter
+from cyclopts import App, Group, Parameter
 
 from asyncfin.cli.errors import FAILURES, UsageError, exit_line, print_error
 from asyncfin.errors import own_version
@@ -71,34 +69,22 @@ Exit codes:
 """
 
 
-# An argument or a field in a docstring, and its text.
-_ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+# The end of a line within an argument's text.
+_BREAK = re.compile(r"\n {12,}")
 
 
-class _Helped(App):
-    """A command of which only the help is printed: its options are collected once for
-    all parts of it.
+def _join_lines(command: Any) -> None:
+    """Write each argument's text in one line of the docstrings of a command and of its
+    options: cyclopts prints it in the lines in which it was written.
     """
-
-    @cached_property
-    def _options(self) -> ArgumentCollection:
-        arguments = super().assemble_argument_collection(parse_docstring=False)
-        # From the docstrings alone: cyclopts would compile the source of each class.
-        objects: list[Any] = [self.default_command]
-        for argument in arguments:
-            if argument.children:
-                objects += argument.resolved_hint.__mro__
-        helps: dict[str, str] = {}
-        for item in reversed(objects):
-            helps |= _ENTRY.findall(cleandoc(item.__doc__ or ""))
-        for argument in arguments:
-            words = helps.get(argument.field_info.name, "").split()
-            help = Parameter(help=" ".join(words) or None)
-            argument.parameter = Parameter.combine(help, argument.parameter)
-        return arguments
-
-    def assemble_argument_collection(self, **_: Any) -> ArgumentCollection:
-        return self._options
+    items = [command]
+    for annotation in command.__annotations__.values():
+        # Annotated[kind, ...] has an origin.
+        kind = getattr(annotation, "__origin__", annotation)
+        items += getattr(kind, "__mro__", ())
+    for item in items:
+        if _BREAK.search(item.__doc__ or ""):
+            item.__doc__ = _BREAK.sub(" ", item.__doc__)
 
 
 def application(command_name: str | None = None) -> App:
@@ -127,9 +113,9 @@ def application(command_name: str | None = None) -> App:
         for command, line in commands.items():
             path = f"asyncfin.cli.{command}"
             if NAMES[command] == command_name:
-                only = _Helped(name=command_name, group=group)
-                only.default(resolve_name(path))
-                app.command(only)
+                function = resolve_name(path)
+                _join_lines(function)
+                app.command(function, name=command_name, group=group)
             else:
                 app.command(path, help=line, group=group)
     return app

@@ -37,7 +37,6 @@ from asyncfin.cli.terminal import (
 )
 from asyncfin.errors import SelectionError, shorten_middle
 from asyncfin.words import (
-    Unit,
     counted,
     either,
     entity_names,
@@ -46,7 +45,7 @@ from asyncfin.words import (
 )
 
 if TYPE_CHECKING:
-    from asyncfin import Comparison, Panel, Value
+    from asyncfin import Comparison, Panel
     from asyncfin.typing import Shown, ValueVersion
 
 _LEAST_WIDTH = 40
@@ -100,8 +99,11 @@ async def query(
         }
     )
     if ttm:
-        if periods != Periods():
-            raise UsageError("--ttm requests all periods: leave the other options out")
+        if periods != Periods() or form.unit is not None:
+            raise UsageError(
+                "--ttm requests all periods and divides no number: leave the options "
+                "of periods and --unit out"
+            )
         require("pyarrow", "arrow", "--ttm")
     if latest is not None and (periods.last is not None or latest < 1):
         raise UsageError(
@@ -268,7 +270,7 @@ def _print_twelve_months(
         print_line(f"{title}, {panels[0].value_version} values", "bold")
     # The last row of a line is its latest end.
     latest = {(row["entity_id"], *row["series_ids"]): row for row in table.to_pylist()}
-    _print_latest_months(list(latest.values()), form.unit)
+    _print_latest_months(list(latest.values()))
     # Not the table's note on ends that are not added up: most are not shown, and a row
     # without a number shows why.
     notes = _describe_publications(panels)
@@ -276,24 +278,20 @@ def _print_twelve_months(
     print_line("\n".join(map(_write_options, notes)), "dim")
 
 
-def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -> None:
+def _print_latest_months(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows of twelve months: end, number, and its operands or why there is
     none.
     """
     from asyncfin.text import GAP
-    from asyncfin.typing import Scale
 
     if not rows:
         print_line("\nno series has a value")
         return
-    values = [_make_value(row) for row in rows]
-    scales = Scale.of_rows([[value] if value else [] for value in values], unit)
-    units = {scale.unit for scale in scales if scale.unit}
-    print_line(f"in {units.pop()}\n" if units else "")
+    print_line("")
     names = Counter(map(_name_line, rows))
     cells = []
-    for row, value, scale in zip(rows, values, scales, strict=True):
-        number = GAP if value is None else scale.text(value)
+    for row in rows:
+        number = GAP if row["number"] is None else number_text(row["number"])
         entity, label, scopes = name = _name_line(row)
         # Groups that report different numbers differ in the ids of their series.
         if names[name] > 1:
@@ -304,7 +302,6 @@ def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -
             # Only a fiscal year is a published number.
             title = "fiscal year, as published" if way == "year" else f"sum, {way}"
             reason = f"{title}: {' '.join(operands)}"
-        label += scale.suffix
         cells.append([entity, label, scopes, row["period_label"], number, reason])
     width = max(len(line[4]) for line in cells)
     for line in cells:
@@ -323,19 +320,3 @@ def _name_line(row: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return the entity, the label and the scopes of a row."""
     label = row["series_label"].strip() or row["metric_id"]
     return row["entity_name"], label, " / ".join(row["scope_names"])
-
-
-def _make_value(row: Mapping[str, Any]) -> "Value | None":
-    """Return the number of a row with the text and the format that decide how it is
-    written.
-    """
-    from asyncfin import Value
-
-    if row["number"] is None:
-        return None
-    return Value(
-        number=row["number"],
-        text=row["text"] or number_text(row["number"]),
-        number_format=row["series_number_format"],
-        value_version="",
-    )

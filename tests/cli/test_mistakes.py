@@ -31,7 +31,7 @@ MISTAKES = [
     ("query E --annual --last 2.5", "--last: '2.5' is not a whole number"),
     ("query E --annual --last 0", "--last must be a whole number from 1 to 9999, not 0"),
     ("query E --last 5", "--last goes with --annual, --quarterly or --half-yearly: add one of them"),
-    ("query E --ttm --annual", "--ttm requests all periods: leave the other"),
+    ("query E --ttm --annual", "--ttm requests all periods and divides no number"),
     ("query E --ttm --plot x.png", "--ttm and --plot exclude each other"),
     ("query E --quarters", "--quarters. Did you mean --quarterly?"),
     ("query E --annual --quarterly", "--annual and --quarterly exclude each other: choose one"),

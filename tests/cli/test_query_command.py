@@ -287,9 +287,6 @@ def test_last_twelve_months_are_printed(command: Command) -> None:
     assert found[0].keys() == rows[0].keys() - {"scope_names", "operands", "series_ids"}
     by_end = {(row["series_label"], row["period_label"]): row["number"] for row in found}
     assert by_end["Sales of all kinds", "FY2022"] == "1200"
-    unit = command("query", ENTITY, "--scope", ODD_PATH, "--ttm", "--unit", "thousands").out
-    assert "Sales of one kind (not divided)" in unit
-    assert " 700 " in unit
 
 
 def test_latest_values_have_their_own_periods(command: Command) -> None:

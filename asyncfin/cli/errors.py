@@ -119,15 +119,6 @@ _PERIOD_OPTIONS = (
     *("--exact", "--trailing", "--from", "--to"),
     *("--annual", "--quarterly", "--half-yearly"),
 )
-# What the library says of Python, and what the command line says instead.
-_PHRASES = {
-    " before start: ": " before --from: ",
-    "a Period or its label (FY2024, FY2024-Q3), a pair (year, end_month) of fiscal "
-    "months or a year,": "a year, a month such as FY2024-03, or a period such as "
-    "FY2024-Q1,",
-    "allow_http=True": "--allow-http is given",
-    "refresh=True": "--refresh",
-}
 _MISSING_ARGUMENT = re.compile(r'Command "[^"]*" parameter (\S+) requires an argument')
 # The names that are no words, wherever a message has them.
 _ARGUMENT = re.compile(r"\b[a-z]+_[a-z_]+\b")
@@ -273,8 +264,6 @@ def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
         names["period"] = names["periods"] = period_options[0]
         bounds = filter(options.__contains__, ("--from", "--to"))
         names["end_month"] = f"the month of {' or '.join(bounds)}"
-    for phrase, words in _PHRASES.items():
-        complaint = complaint.replace(phrase, words)
     complaint = re.sub(r",? or None\b[^,;]*,", ",", complaint)
     if argument in names:
         complaint = names[argument] + complaint.removeprefix(argument)

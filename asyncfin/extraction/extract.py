@@ -235,7 +235,7 @@ async def extract(
     checks.plain_callable.optional()("progress", progress)
     if refresh and fresh_for is not None:
         raise ArgumentError(
-            "refresh=True reads every entity again: leave out fresh_for"
+            "the option `refresh` reads every entity again: leave out fresh_for"
         )
     options = Options(
         fresh_for=fresh_for,

@@ -47,8 +47,8 @@ def _read_bound(name: str, value: Bound | None, month: int) -> Period | None:
             return Period(value, month, 0)
     if not isinstance(value, Period):
         raise SelectionError(
-            f"{name} must be a Period or its label (FY2024, FY2024-Q3), a pair (year, "
-            "end_month) of fiscal months or a year, not "
+            f"{name} must be a year, a fiscal month (year, month) or a period such as "
+            "FY2024-Q3, not "
             f"{checks.short_repr(value)}{period_hint(value)}"
         )
     return value
@@ -195,7 +195,7 @@ class _Bounded(_Listed):
         start, end = self.start, self.end
         if start is not None and end is not None and end < start:
             raise SelectionError(
-                f"end must not be before start: {fiscal_month(end)} is before "
+                f"end must not be before the start: {fiscal_month(end)} is before "
                 f"{fiscal_month(start)}"
             )
 

@@ -47,8 +47,8 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
     if url.scheme == "http" and not _is_loopback(url.host):
         if not allow_http:
             raise ArgumentError(
-                "base_url must be https, unless the host is this machine or "
-                "allow_http=True"
+                "base_url must be https, unless the host is this machine or the "
+                "option `allow_http` is set"
             )
         # The level of the warning is that of the code which made the client.
         warnings.warn(

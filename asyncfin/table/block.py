@@ -18,9 +18,9 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, count, pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -79,15 +79,22 @@ class Axis:
         oldest_first = tuple(sorted(periods))
         if oldest_first == periods:
             return cls(periods, None)
-        rank = {period: index for index, period in enumerate(oldest_first)}
-        return cls(oldest_first, tuple(rank[period] for period in periods))
+        return cls(oldest_first, find_indices(periods, oldest_first))
 
     def ordered(self, entries: list[T]) -> list[T]:
         """Return entries given in the page's own order, oldest period first."""
         if self.rank is None:
             return entries
         pairs = sorted(zip(self.rank, entries, strict=True), key=itemgetter(0))
-        return [entry for _, entry in pairs]
+        return list(map(itemgetter(1), pairs))
+
+
+def find_indices(
+    periods: Iterable[Period], axis_periods: Iterable[Period]
+) -> tuple[int, ...]:
+    """Return the index of each period among those of an axis; -1 if it has none."""
+    indices = dict(zip(axis_periods, count()))
+    return tuple([indices.get(period, -1) for period in periods])
 
 
 @define(eq=False)
@@ -116,7 +123,9 @@ class PageText:
     def piece(self, index: int) -> bytes:
         """Return a piece of the text."""
         piece = self.pieces[index]
-        return zstd.decompress(piece) if self.is_compressed else piece
+        if self.is_compressed:
+            return zstd.decompress(piece)
+        return piece
 
     def whole(self) -> bytes:
         """Return all of the text."""
@@ -128,17 +137,18 @@ class PageText:
         """Return the `values` array of a series of the page; `piece` returns a piece of
         a text.
         """
+        read_piece = partial(piece, self)
         if self._spans is None:
             # Pieces can be read alone once it is known where the arrays are, which is
             # found out only here because few texts of most panels are ever read.
-            body = b"".join(piece(self, number) for number in range(len(self.pieces)))
+            body = b"".join(map(read_piece, range(len(self.pieces))))
             self._spans = array("Q", chain.from_iterable(_find_spans(body)))
         start, end = self._spans[2 * index : 2 * index + 2]
         # No copy where the text is in one piece.
         if not self.is_compressed:
             return memoryview(self.pieces[0])[start:end]
         first, last = start // PIECE_BYTES, (end - 1) // PIECE_BYTES
-        text = b"".join([piece(self, number) for number in range(first, last + 1)])
+        text = b"".join(map(read_piece, range(first, last + 1)))
         return memoryview(text)[start - first * PIECE_BYTES : end - first * PIECE_BYTES]
 
 
@@ -207,7 +217,9 @@ def block_of(axis: Axis, page: PlannedPage, text: PageText) -> Block:
 def drop_series(block: Block, series_ids: Container[str]) -> Block | None:
     """Return a block without some of its series; None if no other is left."""
     rows = [row for row, id_ in enumerate(block.series_ids) if id_ not in series_ids]
-    return pick_series(block, rows) if rows else None
+    if not rows:
+        return None
+    return pick_series(block, rows)
 
 
 def pick_series(block: Block, rows: Sequence[int]) -> Block:
@@ -329,22 +341,21 @@ class Store:
             MalformedAnswerError: one violates the spec.
         """
         count = len(block.axis.periods)
-        indices = [block.page_indices[row] for row in rows]
+        indices = list(map(block.page_indices.__getitem__, rows))
         if 2 * len(indices) > max([len(block.series_ids), *indices]):
             # Where most of a page is wanted, all of it is read in one scan, unless that
             # finds a problem.
             with suppress(MalformedAnswerError):
                 page = decode(block.text.whole(), decoder.page).series
                 entries = [page[index].values for index in indices]
-                if all(len(values) == count for values in entries):
+                if set(map(len, entries)) == {count}:
                     return map(block.axis.ordered, entries)
         arrays = [self._read_text(block, row) for row in rows]
         array_text = b"[%b]" % b",".join(arrays)
-        ids = [block.series_ids[row] for row in rows]
+        ids = map(block.series_ids.__getitem__, rows)
         single = zip(arrays, indices, ids, strict=True)
-        return map(
-            block.axis.ordered, decode_arrays(decoder, array_text, count, single)
-        )
+        value_lists = decode_arrays(decoder, array_text, count, single)
+        return map(block.axis.ordered, value_lists)
 
     def values(self, block: Block, row: int) -> list[Value | None]:
         """Return the entries of a series' `values` array, by the block's axis.
@@ -374,5 +385,5 @@ def _decode_page(text: PageText) -> list[list[Value | None]]:
     """
     with suppress(MalformedAnswerError):
         page = decode(text.whole(), values_decoder.page).series
-        return [series.values for series in page]
+        return list(map(attrgetter("values"), page))
     return []

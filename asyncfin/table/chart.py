@@ -10,6 +10,7 @@ are numbers such as 0.12 and such as 12.
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from math import ceil, floor, inf, log10
+from operator import attrgetter
 from os import PathLike
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,7 @@ _LONGEST_LABEL = 180
 _LONGEST = 1_000
 # Over fewer months than this every period is labelled; over more, only year ends.
 _SHORT_SPAN = 24
+# The largest first.
 _MAGNITUDES = {1e12: " T", 1e9: " B", 1e6: " M", 1e3: " k"}
 
 
@@ -76,7 +78,9 @@ class _Line:
 
     def coordinates(self) -> tuple[list[int], list[float]]:
         """Return fiscal ends and numbers. NaN breaks the line at a gap."""
-        step = self.duration if self.duration in DURATIONS else inf
+        step: float = inf
+        if self.duration in DURATIONS:
+            step = self.duration
         ends: list[int] = []
         numbers: list[float] = []
         for period, number in self.points:
@@ -113,7 +117,7 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
                 f"ax must be an Axes: write .plot().figure.savefig({ax!r}) for a file"
             )
         checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
-        earlier = [_LINES[artist] for artist in ax.lines if artist in _LINES]
+        earlier += _find_lines(ax).values()
     lines: list[_Line] = []
     empty_rows: list[Row] = []
     for row in rows_of(grids):
@@ -122,7 +126,8 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
         else:
             empty_rows.append(row)
     charts: dict[tuple[str, int], list[_Line]] = {}
-    for line in [*earlier, *lines]:
+    all_lines = [*earlier, *lines]
+    for line in all_lines:
         charts.setdefault(line.scale, []).append(line)
     _check_lines(grids, lines, len(earlier), len(charts) > 1 and ax is not None)
     all_axes: list[Any] = [ax]
@@ -136,13 +141,13 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
             layout="constrained",
         )
         all_axes = list(stack[:, 0])
-    keys = [[line.key for line in chart] for chart in charts.values()]
-    entity_ids = [line.row.entity_id for line in earlier]
-    entity_ids += [grid.catalogue.entity_id for grid in grids]
+    keys = []
+    for chart in charts.values():
+        keys.append([line.key for line in chart])
+    entity_ids = list(map(attrgetter("row.entity_id"), earlier))
+    entity_ids += map(attrgetter("catalogue.entity_id"), grids)
     colours = Row.colours(keys, entity_ids)
-    missing = _name_missing(
-        grids, [line.row for line in [*earlier, *lines]], empty_rows
-    )
+    missing = _name_missing(grids, map(attrgetter("row"), all_lines), empty_rows)
     for axes, chart in zip(all_axes, charts.values(), strict=True):
         for line in chart[len(earlier) :]:
             number = colours[line.key]
@@ -154,8 +159,9 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
                 markersize=3,
             )
             _LINES[artist] = line
-        _describe(axes, missing if axes is all_axes[0] else ())
-        _label_ends(axes, [*earlier, *lines])
+        _describe(axes, missing)
+        missing = []  # the first axes name what has no line
+        _label_ends(axes, all_lines)
         axes.tick_params(labelbottom=True)
         formatter = partial(_format_tick, axes, chart[0].row.percent)
         axes.yaxis.set_major_formatter(formatter)
@@ -165,14 +171,24 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     return first_axes
 
 
+def _find_lines(ax: "Axes") -> "dict[Line2D, _Line]":
+    """Return what was drawn on axes, by artist."""
+    lines = {}
+    for artist in ax.lines:
+        if artist in _LINES:
+            lines[artist] = _LINES[artist]
+    return lines
+
+
 def _check_lines(
     grids: Sequence[Grid], lines: Sequence[_Line], earlier: int, has_formats: bool
 ) -> None:
     """Reject what cannot be drawn, before the user's axes change."""
     if not lines:
-        entities = " or ".join(dict.fromkeys(grid.catalogue.name for grid in grids))
+        names = dict.fromkeys(map(attrgetter("catalogue.name"), grids))
         raise SelectionError(
-            f"there is nothing to draw: no series of {entities} has a value here"
+            f"there is nothing to draw: no series of {' or '.join(names)} has a value "
+            "here"
         )
     count = earlier + len(lines)
     if count > MOST_LINES:
@@ -204,7 +220,7 @@ def _name_missing(
         rows.setdefault(key, row)
     companies = grids if len(grids) > 1 else ()
     names = name_rows(list(rows.values()), group_names=True, entities=companies)
-    company_names = entity_names(grid.catalogue for grid in companies)
+    company_names = entity_names(map(attrgetter("catalogue"), companies))
     for row in drawn_rows:
         company_names.pop(row.entity_id, None)
     missing = list(company_names.values())
@@ -228,23 +244,26 @@ def _describe(ax: "Axes", missing: Sequence[str]) -> None:
     Args:
         missing: the names of what has no value.
     """
-    lines = {artist: _LINES[artist] for artist in ax.lines if artist in _LINES}
-    rows = list(dict.fromkeys(line.row for line in lines.values()))
+    lines = _find_lines(ax)
+    rows = list(dict.fromkeys(map(attrgetter("row"), lines.values())))
+    durations = set(map(attrgetter("duration"), lines.values()))
     names = name_rows(rows, group_names=True)
-    has_durations = len({line.duration for line in lines.values()}) > 1
     for artist, line in lines.items():
         texts = [VERSION_WORDS.get(text, text) for text in names.texts[line.row]]
-        if has_durations:
+        if len(durations) > 1:
             texts.append(f"{line.duration} months")
         artist.set_label(_wrap(join_texts(texts)))
-    versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
-    texts = [
-        names.shared_texts.get(head, "") for head in ("entity", "series", "scopes")
-    ]
+    versions: dict[str, None] = {}
+    descriptions: dict[str, None] = {}
+    for row in rows:
+        versions[VERSION_WORDS[row.grid.value_version]] = None
+        descriptions[row.series.description.strip()] = None
+    texts = []
+    for head in ("entity", "series", "scopes"):
+        texts.append(names.shared_texts.get(head, ""))
     title = join_texts([*texts, " and ".join(versions)])
     ax.set_title(_wrap(title), loc="left")
     # The descriptions state the units.
-    descriptions = dict.fromkeys(row.series.description.strip() for row in rows)
     units = ""
     for text in list(descriptions)[:_MOST_LABELS]:
         units += _wrap(shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH) + "\n"
@@ -272,7 +291,8 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
     durations, all_ends = set[int](), set[int]()
     for line in lines:
         durations.add(line.duration)
-        all_ends.update(period.fiscal_end for period, _ in line.points)
+        for period, _ in line.points:
+            all_ends.add(period.fiscal_end)
     ends = sorted(all_ends)
     # Ticks at every period would be uneven where quarters are missing, and be too many
     # over years.
@@ -280,7 +300,9 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
         ends = [end for end in ends if end % 12 == 0] or ends
     # Thinned out from the latest tick, which readers look for.
     ends = ends[:: -ceil(len(ends) / _MOST_TICKS)][::-1]
-    duration = 12 if len(durations) > 1 else min(durations)
+    duration = 12
+    if len(durations) == 1:
+        (duration,) = durations
     labels = [Period.ending(end, duration).label for end in ends]
     ax.set_xticks(ends, labels, fontsize="small")
 
@@ -296,9 +318,10 @@ def _format_tick(ax: "Axes", percent: int, number: float, _: object = None) -> s
     number = round(float(number), 4 - floor(log10(abs(high - low))))
     if percent:
         return f"{number * percent:,.15g}%"
-    sizes = [size for size in _MAGNITUDES if abs(number) >= size]
-    size = max(sizes, default=1.0)
-    return f"{number / size:,.15g}{_MAGNITUDES.get(size, '')}"
+    for size, suffix in _MAGNITUDES.items():
+        if abs(number) >= size:
+            return f"{number / size:,.15g}{suffix}"
+    return f"{number:,.15g}"
 
 
 def _wrap(text: str, width: int = _LINE_WIDTH) -> str:
@@ -309,4 +332,6 @@ def _wrap(text: str, width: int = _LINE_WIDTH) -> str:
     """
     lines = fill(shorten_middle(text, _LONGEST), width).splitlines()
     text = "\n".join(map(printable, lines)).replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text
+    if text.startswith("_"):
+        return " " + text
+    return text

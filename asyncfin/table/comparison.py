@@ -1,6 +1,8 @@
 """Panels next to each other: the Comparison of multiple entities."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import filterfalse
+from operator import attrgetter
 
 from attrs import field, frozen
 
@@ -67,9 +69,8 @@ class Comparison(Forms):
     value_version: ValueVersion
     requests: int
     ended: AsyncfinError | None = None
-    _names: Mapping[str, str] = field(
-        factory=dict
-    )  # of entities that failed, as far as known
+    # Of entities that failed, as far as known.
+    _names: Mapping[str, str] = field(factory=dict)
 
     _layout = "wide"
     _has_entities = True
@@ -102,7 +103,7 @@ class Comparison(Forms):
     @property
     def periods(self) -> tuple[Period, ...]:
         """The periods of all panels, oldest first."""
-        return Periods(sorted(set().union(*(panel.periods for panel in self))))
+        return Periods(sorted(set().union(*map(attrgetter("periods"), self))))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -121,18 +122,18 @@ class Comparison(Forms):
             catalogue = next(iter(self)).catalogue
             yield explain(catalogue, self.unknown, "no entity")
         yield from self.lacking()
-        names = entity_names(panel.catalogue for panel in self)
+        names = entity_names(map(attrgetter("catalogue"), self))
         absent = []
         companies_of: dict[str, list[str]] = {}
         for panel in self:
             entity_id = panel.catalogue.entity_id
             name = names[entity_id]
-            lines: Iterable[str] = panel.notes
+            lines: Sequence[str] = panel.notes
             if not panel.value_count:
                 # The lines above show why.
-                missing = self.missing.get(entity_id, {})
-                has_other_periods = len(panel) > 0 or "periods" in missing
-                lines = [LATEST] if has_other_periods else []
+                lines = []
+                if len(panel) or "periods" in self.missing.get(entity_id, ()):
+                    lines = [LATEST]
             for line in lines:
                 if line.startswith(ABSENT):
                     absent.append((name, f"no {line.removeprefix(ABSENT)}"))
@@ -158,33 +159,32 @@ class Comparison(Forms):
             periods: which of them have none of the question's periods, too, or no value
                 in them.
         """
-        names = entity_names(panel.catalogue for panel in self)
+        names = entity_names(map(attrgetter("catalogue"), self))
         pairs = []
         for entity_id, missing in self.missing.items():
             for name, ids in missing.items():
                 unknown = self.unknown.get(name, ())
-                remaining = tuple(id_ for id_ in ids if id_ not in unknown)
-                if not remaining:
-                    continue
+                remaining = tuple(filterfalse(unknown.__contains__, ids))
+                kind = ""
                 if name == "periods":
-                    kind = f"no {listed(remaining, MOST_PERIODS_NAMED)}"
-                    pairs += [(names[entity_id], kind)] if periods else []
+                    if periods:
+                        kind = listed(remaining, MOST_PERIODS_NAMED)
                 elif len(ids) >= len(getattr(self.select, name, None) or ()):
-                    pairs.append(
-                        (names[entity_id], f"no {name_missing({name: remaining})}")
-                    )
-        for panel in self:
+                    kind = name_missing({name: remaining})
+                if remaining and kind:
+                    pairs.append((names[entity_id], f"no {kind}"))
+        for panel in self if periods else ():
             entity_id = panel.catalogue.entity_id
             is_named = "periods" in self.missing.get(entity_id, ())
-            if periods and len(panel) and not panel.value_count and not is_named:
+            if len(panel) and not panel.value_count and not is_named:
                 pairs.append((names[entity_id], "no value in these periods"))
         yield from join_alike(pairs)
 
     def _describe_failed(self) -> dict[str, str]:
-        return {
-            entity_id: f"{type(error).__name__}: {error}"
-            for entity_id, error in self.failed.items()
-        }
+        failures = {}
+        for entity_id, error in self.failed.items():
+            failures[entity_id] = f"{type(error).__name__}: {error}"
+        return failures
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the comparison as one JSON document.
@@ -206,7 +206,7 @@ class Comparison(Forms):
                 "code": getattr(error, "code", None),
             }
         # Texts, and joined once: a large panel has 50 MB.
-        panels = ",".join(panel.to_json() for panel in self)
+        panels = ",".join(map(Panel.to_json, self))
         fields = {
             "failed": errors,
             "missing": self.missing,
@@ -220,5 +220,7 @@ class Comparison(Forms):
 
     def __repr__(self) -> str:
         entities = counted(len(self), "entity", "entities")
-        failures = f", {len(self.failed):,} failed" if self.failed else ""
+        failures = ""
+        if self.failed:
+            failures = f", {len(self.failed):,} failed"
         return f"<Comparison of {entities}{failures}>"

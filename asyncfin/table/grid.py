@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from attrs import field, frozen
@@ -18,7 +18,7 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Value
-from asyncfin.table.block import Axis, Block, Store
+from asyncfin.table.block import Axis, Block, Store, find_indices
 from asyncfin.table.gaps import MOST_ROWS, GapRun, gap_runs
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Grid:
         """The last period of the catalogue that the query leaves out, if any. Other
         durations do not count.
         """
-        durations = {period.duration_months for period in self.query_periods}
+        durations = set(map(attrgetter("duration_months"), self.query_periods))
         for period in reversed(self.catalogue.periods):
             if period in self._query_periods:
                 continue
@@ -106,22 +106,22 @@ class Grid:
             return ()
         block, row = place
         positions, _ = block.observations(row)
-        return tuple(block.axis.periods[position] for position in positions)
+        return tuple(map(block.axis.periods.__getitem__, positions))
 
     def find_observed(self, periods: Collection[Period]) -> set[str]:
         """Return the ids of the series with a value at one of some of the periods."""
         periods = set(periods).intersection(self.periods)
         series_ids: set[str] = set()
         for block, rows in self.rows():
-            wanted_positions = set()
+            period_positions = set()
             for position, period in enumerate(block.axis.periods):
                 if period in periods:
-                    wanted_positions.add(position)
+                    period_positions.add(position)
             for row in rows:
                 positions, _ = block.observations(row)
                 # The first such position ends the search: of 170,000 values few are
                 # examined.
-                if not wanted_positions.isdisjoint(positions):
+                if not period_positions.isdisjoint(positions):
                     series_ids.add(block.series_ids[row])
         return series_ids
 
@@ -142,8 +142,11 @@ class Grid:
         """The periods of the wide layouts, oldest first: the grid's and its gaps,
         without very long runs.
         """
-        runs = [run for run in self.gap_runs if len(run) <= MOST_ROWS]
-        return tuple(sorted({*self.periods}.union(*runs)))
+        rows = set(self.periods)
+        for run in self.gap_runs:
+            if len(run) <= MOST_ROWS:
+                rows.update(run)
+        return tuple(sorted(rows))
 
     def path_names(self, series: CatalogueSeries) -> str:
         """Return the names of a series' scopes as one text."""
@@ -155,9 +158,7 @@ class Grid:
         """
         # The blocks and series of a page share its axis.
         if axis not in self._indices:
-            places = {period: place for place, period in enumerate(self.periods)}
-            indices = [places.get(period, -1) for period in axis.periods]
-            self._indices[axis] = tuple(indices)
+            self._indices[axis] = find_indices(axis.periods, self.periods)
         return self._indices[axis]
 
     def observations(self, series_id: str) -> "tuple[array[int], array[float]]":
@@ -209,8 +210,7 @@ class Grid:
         if axis.periods == self.periods:
             return entries
         if axis not in self._pickers:
-            positions = {period: place for place, period in enumerate(axis.periods)}
-            places = [positions.get(period, -1) for period in self.periods]
+            places = find_indices(self.periods, axis.periods)
             # One C call a series: of a sparse one most periods have no value, and an
             # entity has thousands. Two more places, because an itemgetter of a single
             # index returns no tuple.
@@ -233,16 +233,16 @@ class Grid:
     @cached_property
     def value_count(self) -> int:
         """The number of values."""
-        count = 0
+        total = 0
         for block, rows in self.rows():
             indices = self.indices(block.axis)
             if -1 not in indices and len(rows) == len(block.series_ids):
-                count += len(block.positions)
+                total += len(block.positions)
                 continue
             for row in rows:
                 for position in block.observations(row)[0]:
-                    count += indices[position] >= 0
-        return count
+                    total += indices[position] >= 0
+        return total
 
 
 def describe_panel(grid: Grid) -> dict[str, Any]:
@@ -255,8 +255,8 @@ def describe_panel(grid: Grid) -> dict[str, Any]:
         "created_timestamp": utc_text(dataset.created_timestamp),
         "select": str(grid.select),
         "value_version": grid.value_version,
-        "periods": [period.label for period in grid.periods],
-        "gaps": [period.label for period in grid.gaps],
+        "periods": list(map(str, grid.periods)),
+        "gaps": list(map(str, grid.gaps)),
         "anchor": grid.anchor and grid.anchor.label,
         "unlisted": list(grid.unlisted_ids),
     }

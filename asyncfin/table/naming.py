@@ -47,10 +47,9 @@ class SeriesNames:
         """
         texts = []
         if "series" not in self.heads:
-            texts.append(self.shared_texts.get("series", ""))
-        if not all(row.series.is_consolidated for row in self.texts):
-            texts.append(self.shared_texts.get("scopes", ""))
-        texts = [shorten(text, _LONGEST) for text in texts]
+            texts.append(shorten(self.shared_texts.get("series", ""), _LONGEST))
+        if not all(map(attrgetter("series.is_consolidated"), self.texts)):
+            texts.append(shorten(self.shared_texts.get("scopes", ""), _LONGEST))
         for row in self.texts:
             if row.unit:  # all divided rows have the same
                 texts.append(f"in {row.unit}")
@@ -60,7 +59,10 @@ class SeriesNames:
     def name(self, row: Row) -> list[str]:
         """Return the texts of a row. The last shows whether it is divided."""
         texts = list(self.texts[row])
-        last = max(place for place, text in enumerate(texts) if text or not place)
+        last = 0
+        for place, text in enumerate(texts):
+            if text:
+                last = place
         texts[last] += row.scale.suffix
         return texts
 
@@ -83,8 +85,8 @@ def name_rows(
         entities: the panels whose entities are distinguished, with series or not. If
             there are any, the entity is named also if all series share it.
     """
-    grids = [*entities, *(row.grid for row in rows)]
-    names = entity_names(grid.catalogue for grid in grids)
+    grids = [*entities, *map(attrgetter("grid"), rows)]
+    names = entity_names(map(attrgetter("catalogue"), grids))
     columns: dict[str, list[str]] = {}
     for row in rows:
         group = row.series.reporting_group_id
@@ -101,21 +103,23 @@ def name_rows(
             columns.setdefault(head, []).append(text)
     shared_texts, differing_columns = {}, {}
     for head, column in columns.items():
-        if len({*column}) == 1 and not (entities and head == "entity"):
+        if len(set(column)) == 1 and not (entities and head == "entity"):
             shared_texts[head] = column[0]
         else:
             differing_columns[head] = column
     # A single series needs a name in its row too.
-    columns = differing_columns or {"series": [row.label for row in rows]}
+    columns = differing_columns or {"series": list(map(attrgetter("label"), rows))}
     for head, get_id in _IDS.items():
-        texts = [*zip(*columns.values(), strict=True)]
+        texts = list(zip(*columns.values(), strict=True))
         counts = Counter(texts)
-        ids = [
-            get_id(row) if counts[text] > 1 else ""
-            for row, text in zip(rows, texts, strict=True)
-        ]
-        if len({*zip(texts, ids, strict=True)}) > len(counts):
+        ids = []
+        for row, row_texts in zip(rows, texts, strict=True):
+            id_ = ""
+            if counts[row_texts] > 1:
+                id_ = get_id(row)
+            ids.append(id_)
+        if len(set(zip(texts, ids, strict=True))) > len(counts):
             columns[head] = ids
-    texts = [*zip(*columns.values(), strict=True)]
+    texts = list(zip(*columns.values(), strict=True))
     texts_of = dict(zip(rows, texts, strict=True))
     return SeriesNames(shared_texts, tuple(columns), texts_of)

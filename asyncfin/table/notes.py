@@ -3,6 +3,7 @@ know.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from asyncfin.errors import printable, shorten_middle
 from asyncfin.model.judge import unstated_notes
@@ -29,10 +30,9 @@ LATEST = "for the last values of each series, query all periods and take the lat
 
 def heading(grids: Sequence[Grid]) -> str:
     """Describe in one line what panels are of: the entity, or how many."""
-    versions = " and ".join(dict.fromkeys(grid.value_version for grid in grids))
-    entities = counted(
-        len({grid.catalogue.entity_id for grid in grids}), "company", "companies"
-    )
+    versions = " and ".join(dict.fromkeys(map(attrgetter("value_version"), grids)))
+    entity_ids = set(map(attrgetter("catalogue.entity_id"), grids))
+    entities = counted(len(entity_ids), "company", "companies")
     if len(grids) == 1:
         entities = named_entity(grids[0].catalogue)
     return f"{entities}, {versions} values"
@@ -52,31 +52,29 @@ def describe_contents(grid: Grid) -> list[str]:
 
 def panel_notes(grid: Grid) -> Iterator[str]:
     """Yield the lines of `Panel.notes`."""
-    absent_periods = sorted({*grid.query_periods} - grid.catalogue_periods)
-    lines = [
-        _note_empty_series(grid),
-        _note_scaled_texts(grid),
-        describe_gaps(grid.gap_runs),
-        describe_uneven(grid.periods) if grid.is_whole else "",
-        _note_containing_paths(grid),
-        explain_empty(grid),
-        *unstated_notes(grid.catalogue, grid.select),
-    ]
+    lines = []
+    absent_periods = sorted(set(grid.query_periods) - grid.catalogue_periods)
     if absent_periods:
-        absent_labels = [period.label for period in absent_periods]
-        periods = listed(absent_labels, MOST_PERIODS_NAMED)
-        lines.insert(0, f"{ABSENT}{periods}")
+        labels = listed(list(map(str, absent_periods)), MOST_PERIODS_NAMED)
+        lines.append(f"{ABSENT}{labels}")
+    lines += [_note_empty_series(grid), _note_scaled_texts(grid)]
+    if grid.is_whole:
+        lines += [describe_gaps(grid.gap_runs), describe_uneven(grid.periods)]
+    lines += [_note_containing_paths(grid), explain_empty(grid)]
+    lines += unstated_notes(grid.catalogue, grid.select)
     if grid.anchor is not None:
         labels = _list_labels(grid, find_anchoring(grid))
-        cause = f", set by {labels}" if labels else ""
-        lines.append(f"the window ends at {grid.anchor}{cause}")
+        line = f"the window ends at {grid.anchor}"
+        if labels:
+            line += f", set by {labels}"
+        lines.append(line)
     if grid.unlisted_ids:
         verb = "was" if len(grid.unlisted_ids) == 1 else "were"
         lines.append(
             f"{len(grid.unlisted_ids):,} series {verb} left out by the service: "
             f"{_list_labels(grid, grid.unlisted_ids)}"
         )
-    yield from (printable(line) for line in lines if line)
+    yield from map(printable, filter(None, lines))
 
 
 def find_anchoring(grid: Grid) -> tuple[str, ...]:
@@ -86,15 +84,16 @@ def find_anchoring(grid: Grid) -> tuple[str, ...]:
     end = grid.anchor.fiscal_end
     anchors = [period for period in grid.periods if period.fiscal_end == end]
     ids = grid.find_observed(anchors)
-    return tuple(series_id for series_id in grid.by_id if series_id in ids)
+    return tuple(filter(ids.__contains__, grid.by_id))
 
 
 def _note_empty_series(grid: Grid) -> str:
     """Name `latest` where a query of some periods leaves series empty."""
     if not grid.is_whole or grid.last_omitted is None:
         return ""
-    count = len(grid.find_observed(grid.query_periods))
-    return LATEST if count < len(grid.series) else ""
+    if len(grid.find_observed(grid.query_periods)) == len(grid.series):
+        return ""
+    return LATEST
 
 
 def _note_scaled_texts(grid: Grid) -> str:
@@ -119,14 +118,14 @@ def _note_containing_paths(grid: Grid) -> str:
     """Count the scope paths that contain others, as adding up their figures counts
     values twice.
     """
-    paths = dict.fromkeys(series.scopes for series in grid.series)
+    paths = dict.fromkeys(map(attrgetter("scopes"), grid.series))
     paths_with: dict[ScopeRef, set[ScopePath]] = {}
     for path in paths:
         for scope in path:
             paths_with.setdefault(scope, set()).add(path)
     path_counts = {}
     for path in paths:
-        narrower = set(paths).intersection(*(paths_with[scope] for scope in path))
+        narrower = set(paths).intersection(*map(paths_with.__getitem__, path))
         if len(narrower) > 1:
             path_counts[path] = len(narrower) - 1
     if not path_counts:
@@ -143,8 +142,10 @@ def _note_containing_paths(grid: Grid) -> str:
 def _list_labels(grid: Grid, series_ids: Iterable[str]) -> str:
     labels: dict[str, None] = {}
     for series_id in series_ids:
-        series = grid.by_id.get(series_id)
-        labels[_shorten(series.label if series else series_id)] = None
+        label = series_id
+        if series_id in grid.by_id:
+            label = grid.by_id[series_id].label
+        labels[_shorten(label)] = None
     return listed(list(labels), _MOST_LABELS)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import filterfalse
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from attrs import evolve, field, frozen
@@ -192,7 +194,7 @@ class Panel(Forms):
     @property
     def series_ids(self) -> tuple[str, ...]:
         """The ids of the series, in catalogue order."""
-        return tuple(series.series_id for series in self._grid.series)
+        return tuple(map(attrgetter("series_id"), self._grid.series))
 
     @property
     def anchored_by(self) -> tuple[str, ...]:
@@ -236,7 +238,9 @@ class Panel(Forms):
         if (head := self._grid.by_id.get(key)) is not None:
             return head
         of_metric = self._grid.by_metric.get(key, ())
-        return of_metric[0] if len(of_metric) == 1 else None
+        if len(of_metric) == 1:
+            return of_metric[0]
+        return None
 
     def _find_head(self, key: object) -> CatalogueSeries:
         # A list has no hash, so that it can't be looked up.
@@ -315,8 +319,10 @@ class Panel(Forms):
             SelectionError: `period` is neither a Period nor a period's label.
         """
         is_single = isinstance(key, str | Series) or not isinstance(key, Iterable)
-        keys: Iterable[Any] = [key] if is_single else key
-        heads = [self._find_head(key) for key in keys]
+        keys: Iterable[Any] = key
+        if is_single:
+            keys = [key]
+        heads = list(map(self._find_head, keys))
         return explain_cell(self._grid, heads, _parse_period(period))
 
     @property
@@ -352,11 +358,12 @@ class Panel(Forms):
             ArgumentError: the predicate is not a function, or an async one.
         """
         checks.plain_callable("predicate", predicate)
-        # A separate Series each time, so that a predicate on values holds those of one
-        # series.
-        heads = [
-            head for head in self._grid.series if predicate(self._make_series(head))
-        ]
+        heads = []
+        for head in self._grid.series:
+            # A separate Series each time, so that a predicate on values holds those of
+            # one series.
+            if predicate(self._make_series(head)):
+                heads.append(head)
         return self._cut(heads, self.periods)
 
     def during(self, periods: Cut) -> "Panel":
@@ -380,16 +387,15 @@ class Panel(Forms):
         else:
             if isinstance(periods, Period | str):
                 periods = (periods,)
-            exact = periods if isinstance(periods, Exact) else Exact(periods)
-            for period in exact.periods:
+            if not isinstance(periods, Exact):
+                periods = Exact(periods)
+            for period in periods.periods:
                 self.periods.index(period)
-            remaining = tuple(sorted(exact.periods))
-        removed_periods = {*self._grid.periods}.difference(remaining)
-        query_periods = [
-            period
-            for period in self._grid.query_periods
-            if period not in removed_periods
-        ]
+            remaining = tuple(sorted(periods.periods))
+        removed_periods = set(self._grid.periods).difference(remaining)
+        query_periods = filterfalse(
+            removed_periods.__contains__, self._grid.query_periods
+        )
         grid = evolve(self._grid, periods=remaining, query_periods=tuple(query_periods))
         return evolve(self, grid=grid)
 
@@ -402,21 +408,16 @@ class Panel(Forms):
             all_indices.update(indices)
             if indices:
                 heads.append(head)
-        periods = tuple(self._grid.periods[index] for index in sorted(all_indices))
-        return self._cut(heads, periods)
+        periods = map(self._grid.periods.__getitem__, sorted(all_indices))
+        return self._cut(heads, tuple(periods))
 
     def _cut(
         self, series: Iterable[CatalogueSeries], periods: tuple[Period, ...]
     ) -> "Panel":
-        heads = tuple(series)
-        ids = {head.series_id for head in heads}
-        unlisted_ids = tuple(
-            series_id for series_id in self.unlisted if series_id in ids
-        )
         # The store is shared: a cut copies nothing.
-        grid = evolve(
-            self._grid, series=heads, periods=periods, unlisted_ids=unlisted_ids
-        )
+        grid = evolve(self._grid, series=tuple(series), periods=periods)
+        unlisted_ids = filter(grid.by_id.__contains__, self.unlisted)
+        grid = evolve(grid, unlisted_ids=tuple(unlisted_ids))
         return evolve(self, grid=grid)
 
     def to_numpy(self) -> "numpy.typing.NDArray[numpy.float64]":
@@ -445,7 +446,9 @@ class Panel(Forms):
                 "a panel has no array to share: numpy.asarray(panel) makes one"
             )
         array = self.to_numpy()
-        return array if dtype is None else array.astype(dtype)
+        if dtype is None:
+            return array
+        return array.astype(dtype)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the long table as a stream of Arrow's C interface, which other
@@ -524,10 +527,13 @@ def concat(
     # A panel is an iterable of Series, whose missing methods would be a puzzling
     # complaint.
     is_single = isinstance(panels, Panel) or not isinstance(panels, Iterable)
-    all_panels: list[Any] = [panels] if is_single else list(panels)
+    all_panels: Iterable[Any] = panels
+    if is_single:
+        all_panels = [panels]
+    grids = []
     for panel in all_panels:
         checks.instance_of(Panel)("each of panels", panel)
-    grids = [panel._grid for panel in all_panels]
+        grids.append(panel._grid)
     from asyncfin.table.arrow import make_table
 
     return make_table(grids, layout, columns, labels=labels, entities=True)
@@ -548,4 +554,6 @@ def release_decoded(panel: Panel) -> None:
 
 
 def _parse_period(period: Period | str) -> Period:
-    return period if isinstance(period, Period) else Period.parse(period)
+    if isinstance(period, Period):
+        return period
+    return Period.parse(period)

@@ -133,7 +133,7 @@ def _find_periods(grids: Sequence[Grid]) -> list[Period]:
     periods = sorted(set().union(*map(attrgetter("rows_of_wide"), grids)))
     if len(grids) == 1:
         return periods
-    names = entity_names(grid.catalogue for grid in grids)
+    names = entity_names(map(attrgetter("catalogue"), grids))
     for grid in grids:
         missing = list(filterfalse(grid.covers, periods))
         if missing:

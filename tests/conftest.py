@@ -25,7 +25,7 @@ POSIX_ONLY = [
     *("cache/test_cache_writer.py", "cache/test_cached_questions.py", "cache/test_cached_workers.py"),
     *("cache/test_file_faults.py", "cache/test_stores.py", "cli/test_cache_command.py"),
     *("cli/test_cli_bucket.py", "cli/test_names.py", "cli/test_status_command.py", "extraction/test_cost.py"),
-    *("pacing/test_bucket_processes.py", "pacing/test_shared_buckets.py", "read/test_current_publication.py"),
+    *("pacing/test_bucket_file.py", "pacing/test_bucket_processes.py", "read/test_current_publication.py"),
     "read/test_oracle.py",
 ]
 collect_ignore = POSIX_ONLY if sys.platform == "win32" else []
@@ -192,7 +192,7 @@ MORE = {
     "object stores": ("cli/test_extract_store.py", "extraction/test_objects.py"),
     "a Redis server": (
         *("cache/test_redis.py", "cache/test_trouble.py", "pacing/test_bucket_outages.py"),
-        *("pacing/test_shared_buckets.py", "redis", "redis_url"),
+        *("redis", "redis_url"),
     ),
     "real figures": ("real_compan",),
     "processes that are killed": (

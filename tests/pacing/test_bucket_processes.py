@@ -1,15 +1,11 @@
-"""Buckets shared by real processes: shares, budgets, forks, and processes that are killed.
-
-Time is real here, so the bounds are those that hold on a busy machine too.
-"""
+"""Buckets shared by real processes, in real time: forks, budgets, and processes that are killed."""
 
 import asyncio
+import multiprocessing
 import os
 import random
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,108 +13,71 @@ from typing import Any
 import pytest
 
 from asyncfin import AllowanceExhaustedError, FileBucket, RedisBucket
-from tests.shared_buckets import excess, grants_of_processes, make_bucket
+from tests.shared_buckets import excess
+
+CONTEXT = multiprocessing.get_context("fork")
 
 
 @pytest.fixture(params=["file", "redis"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
     """Return what makes buckets that share one state."""
     if request.param == "file":
-        return partial(make_bucket, "file", str(tmp_path / "bucket"))
-    url = request.getfixturevalue("server").url
-    return partial(RedisBucket, url, account=str(tmp_path))
+        return partial(FileBucket, tmp_path / "bucket")
+    return partial(RedisBucket, request.getfixturevalue("server").url, account=str(tmp_path))
 
 
-HOLDER = """
-import asyncio, sys
-from asyncfin import AllowanceExhaustedError, FileBucket, RedisBucket
+def acquire_forever(bucket: Any, pipe: int) -> None:
+    """Write the time of each grant into a pipe, until the budget is used up."""
 
-async def main():
-    kind, place, account, rate = sys.argv[1:]
-    settings = {"rate": float(rate), "burst": 2}
-    file = kind == "file"
-    bucket = FileBucket(place, **settings) if file else RedisBucket(place, account=account, **settings)
-    await bucket.acquire()
-    print("ready", flush=True)
-    await asyncio.gather(*(without_end(bucket) for _ in range(8)))
+    async def work() -> None:
+        while True:
+            os.write(pipe, f"{await bucket.acquire()}\n".encode())
 
-async def without_end(bucket):
-    while True:
-        try:
-            print(await bucket.acquire(), flush=True)
-        except AllowanceExhaustedError:
-            await asyncio.sleep(0.01)
+    async def work_together() -> None:
+        await asyncio.gather(*(work() for _ in range(4)), return_exceptions=True)
 
-asyncio.run(main())
-"""
+    asyncio.run(work_together())
+
+
+def read_grants(pipe: int) -> list[float]:
+    return [float(line) for line in os.read(pipe, 1_000_000).split()]
 
 
 def test_budget_over_processes_is_exact(make: Callable[..., Any]) -> None:
-    """Four of them, sixty in all."""
-    grants = grants_of_processes(partial(make, rate=500, burst=5, daily_budget=60), [1] * 4, 60)
-    assert sum(map(len, grants)) == 60
-
-
-def test_bucket_survives_fork(make: Callable[..., Any]) -> None:
-    """Parent and child share the state, and no descriptor or connection."""
-    bucket = make(rate=1000, burst=10, daily_budget=3)
+    """Four children that were forked with a used bucket and its parent get sixty in all."""
+    reader, writer = os.pipe()
+    bucket = make(rate=500, burst=5, daily_budget=60)
     asyncio.run(bucket.acquire())
-    if not (child := os.fork()):
-        try:
-            asyncio.run(bucket.acquire())
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert status == 0
-    asyncio.run(bucket.acquire())
+    children = [CONTEXT.Process(target=acquire_forever, args=(bucket, writer)) for _ in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+        assert child.exitcode == 0
+    assert len(read_grants(reader)) == 59
     with pytest.raises(AllowanceExhaustedError):
         asyncio.run(bucket.acquire())
 
 
-@asynccontextmanager
-async def holders(
-    kind: str, place: str, account: str, rate: float, count: int = 1
-) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """Give processes that acquire without end, each of which has been granted once, and end them."""
-    arguments = (sys.executable, "-c", HOLDER, kind, place, account, str(rate))
-    started = [await asyncio.create_subprocess_exec(*arguments, stdout=subprocess.PIPE) for _ in range(count)]
-    try:
-        for each in started:
-            assert each.stdout is not None
-            await each.stdout.readline()
-        yield started
-    finally:
-        for each in started:
-            if each.returncode is None:
-                each.kill()
-        await asyncio.gather(*(each.wait() for each in started))
+def test_killed_process_blocks_nobody(make: Callable[..., Any]) -> None:
+    """Thirty are killed at random moments; the state stays whole, and the pace of all holds."""
+    chance, (reader, writer) = random.Random(7), os.pipe()
+    rate, burst = 200, 2
+    bucket, times = make(rate=rate, burst=burst), list[float]()
 
+    async def acquire() -> float:
+        async with asyncio.timeout(60):
+            return float(await bucket.acquire())
 
-def placed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, Any]:
-    """Return where the state of a kind is, and what makes buckets there."""
-    if kind == "file":
-        return str(tmp_path / "bucket"), partial(FileBucket, tmp_path / "bucket")
-    url = request.getfixturevalue("server").url
-    return url, partial(RedisBucket, url, account=str(tmp_path))
-
-
-@pytest.mark.parametrize("kind", ["file", "redis"])
-async def test_killed_process_blocks_nobody(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """Three are killed in their work; the state stays whole and the pace holds."""
-    # Seconds of real time: the processes are real ones, and each has a clock of the machine.
-    place, make = placed(kind, tmp_path, request)
-    chance, grants = random.Random(7), list[float]()
-    async with (
-        holders(kind, place, str(tmp_path), 50, 3) as others,
-        aclosing(make(rate=50, burst=2)) as bucket,
-    ):
-        for each in others:
-            await asyncio.sleep(chance.uniform(0, 0.1))
-            each.kill()
-            async with asyncio.timeout(60):
-                grants += [await bucket.acquire() for _ in range(3)]
-    assert len(grants) == 9
-    assert excess(grants, 50, 2) <= 2
+    for _ in range(10):
+        children = [CONTEXT.Process(target=acquire_forever, args=(bucket, writer)) for _ in range(3)]
+        for child in children:
+            child.start()
+        for child in children:
+            time.sleep(chance.uniform(0, 0.1))
+            child.kill()
+            child.join()
+            times.append(asyncio.run(acquire()))
+    grants = read_grants(reader)
+    assert len(grants) > 100
+    assert excess([*grants, *times], rate, burst) <= 2

@@ -1,14 +1,13 @@
-"""What the tests of shared buckets share: a real Redis server, and processes that acquire."""
+"""What the tests of shared buckets share: a real Redis server, clocks, and the measure of a pace."""
 
 import asyncio
-import multiprocessing
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -177,71 +176,10 @@ async def distant(url: str, delay: float) -> AsyncIterator[str]:
         await asyncio.gather(*serving, return_exceptions=True)
 
 
-def make_bucket(kind: str, place: str, **settings: Any) -> Any:
-    """Return a bucket; `place` is a path or a URL."""
-    from asyncfin import FileBucket, RedisBucket
-
-    return (
-        FileBucket(place, **settings) if kind == "file" else RedisBucket(place, account="shared", **settings)
-    )
-
-
-def _acquire(make: Callable[[], Any], workers: int, seconds: float, barrier: Any, results: Any) -> None:
-    async def work() -> list[float]:
-        bucket, loop, grants = make(), asyncio.get_running_loop(), list[float]()
-        end = loop.time() + seconds
-
-        async def without_end() -> None:
-            while loop.time() < end:
-                at = await bucket.acquire()
-                if at < end:
-                    grants.append(at)
-
-        tasks = [asyncio.ensure_future(without_end()) for _ in range(workers)]
-        await asyncio.wait(tasks, timeout=seconds)
-        for task in tasks:
-            task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-        await bucket.aclose()
-        for each in ends:
-            if isinstance(each, Exception) and type(each).__name__ != "AllowanceExhaustedError":
-                raise each
-        return grants
-
-    barrier.wait()
-    results.put((workers, asyncio.run(work())))
-
-
-def grants_of_processes(
-    make: Callable[[], Any], workers: list[int], seconds: float, *others: Callable[[], Any]
-) -> list[list[float]]:
-    """Run a process for each number of workers, and return when each was granted, by the system's clock.
-
-    They end after so many seconds, or when a daily budget is spent.
-    The first ones make their buckets by `others`, as far as there are any.
-    """
-    with suppress(ImportError):
-        import redis.asyncio  # noqa: F401  here, and not in each child
-
-    context = multiprocessing.get_context("fork")
-    barrier, results = context.Barrier(len(workers)), context.Queue()
-    makes = [*others, *[make] * (len(workers) - len(others))]
-    processes = [
-        context.Process(target=_acquire, args=(each, count, seconds, barrier, results))
-        for each, count in zip(makes, workers, strict=True)
-    ]
-    for each in processes:
-        each.start()
-    found = sorted(results.get(timeout=seconds + 120) for _ in processes)
-    for each in processes:
-        each.join()
-    return [grants for _, grants in found]
-
-
 def excess(grants: list[float], rate: float, burst: float) -> float:
     """Return by how much any stretch of time holds more grants than burst and rate allow."""
     times, worst, lowest = sorted(grants), 0.0, float("inf")
-    for number, at in enumerate(times):
-        lowest = min(lowest, number - rate * at)
-        worst = max(worst, number + 1 - rate * at - lowest - burst)
+    for index, time_granted in enumerate(times):
+        lowest = min(lowest, index - rate * time_granted)
+        worst = max(worst, index + 1 - rate * time_granted - lowest - burst)
     return worst

@@ -33,18 +33,18 @@ async def lifespan(app: web.Application) -> AsyncIterator[None]:
 
 async def values(request: web.Request) -> web.Response:
     try:
-        await check_offered(entity_id := request.match_info["entity_id"], OFFER)
+        entity_id = request.match_info["entity_id"]
+        await check_offered(entity_id, OFFER)
         select = Select(metric_ids=request.query.getall("metric", []))
         # With `handler_cancellation` the handler of a visitor who has left is
         # cancelled.
         async with asyncio.timeout(SECONDS):
             panel = await request.app[CLIENT].query(entity_id, select, Annual(last=5))
-        accept, tags = (
-            request.headers.get("Accept"),
-            request.headers.get("If-None-Match"),
-        )
         status, headers, body = await reply(
-            panel, accept=accept, if_none_match=tags, max_age=MAX_AGE
+            panel,
+            accept=request.headers.get("Accept"),
+            if_none_match=request.headers.get("If-None-Match"),
+            max_age=MAX_AGE,
         )
     except (AsyncfinError, TimeoutError) as error:
         status, text, headers = http_error(error)

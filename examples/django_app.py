@@ -45,12 +45,11 @@ async def values(request: HttpRequest, entity_id: str) -> HttpResponse:
         # Django cancels the view of a visitor who has left, which ends the requests.
         async with asyncio.timeout(SECONDS):
             panel = await client().query(entity_id, select, Annual(last=5))
-        accept, tags = (
-            request.headers.get("accept"),
-            request.headers.get("if-none-match"),
-        )
         status, headers, body = await reply(
-            panel, accept=accept, if_none_match=tags, max_age=MAX_AGE
+            panel,
+            accept=request.headers.get("accept"),
+            if_none_match=request.headers.get("if-none-match"),
+            max_age=MAX_AGE,
         )
     except (AsyncfinError, TimeoutError) as error:
         status, text, headers = http_error(error)

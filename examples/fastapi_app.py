@@ -55,10 +55,8 @@ FORMATS = {
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     # Here and not at import: each worker has a separate event loop and client.
     folder, path = os.environ.get("ASYNCFIN_CACHE"), os.environ.get("ASYNCFIN_BUCKET")
-    cache, bucket = (
-        FileCache(folder) if folder else MemoryCache(),
-        FileBucket(path) if path else TokenBucket(),
-    )
+    cache = FileCache(folder) if folder else MemoryCache()
+    bucket = FileBucket(path) if path else TokenBucket()
     async with AsyncExitStack() as stack:
         for resource in (cache, bucket):
             await stack.enter_async_context(aclosing(resource))
@@ -203,17 +201,16 @@ async def health(request: Request) -> Health:
     A balancer that removes workers on its status removes none while the service or a
     shared store is away.
     """
-    pace, cache_stats = (
-        request.app.state.bucket.stats(),
-        request.app.state.cache.stats(),
-    )
+    pace = request.app.state.bucket.stats()
+    cache_stats = request.app.state.cache.stats()
+    exhausted_until = None
+    if pace.exhausted_until is not None:
+        exhausted_until = pace.exhausted_until.isoformat()
     return Health(
         waiting=sum(pace.waiting.values()),
         requests_refused=pace.refused,
         spent_today=pace.spent_today,
-        exhausted_until=pace.exhausted_until.isoformat()
-        if pace.exhausted_until
-        else None,
+        exhausted_until=exhausted_until,
         fallback=pace.fallback,
         cached_series=cache_stats.series,
         cached_bytes=cache_stats.bytes,
@@ -225,6 +222,5 @@ async def ready(request: Request) -> Response:
     """204 from the end of the start-up to the beginning of the shutdown, otherwise
     503.
     """
-    return Response(
-        status_code=204 if getattr(request.app.state, "is_ready", False) else 503
-    )
+    is_ready = getattr(request.app.state, "is_ready", False)
+    return Response(status_code=204 if is_ready else 503)

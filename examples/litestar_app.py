@@ -41,18 +41,20 @@ async def lifespan(app: Litestar) -> AsyncIterator[None]:
 
 @get("/entities/{entity_id:str}/values")
 async def values(request: Request[Any, Any, Any]) -> Response[bytes]:
-    await check_offered(entity_id := request.path_params["entity_id"], OFFER)
+    entity_id = request.path_params["entity_id"]
+    await check_offered(entity_id, OFFER)
     select = Select(metric_ids=request.query_params.getall("metric", []))
     work = request.app.state.client.query(entity_id, select, Annual(last=5))
     # Litestar does not cancel the handler of a visitor who has left.
     panel = await unless_gone(request, work, SECONDS)
-    accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")
     status, headers, body = await reply(
-        panel, accept=accept, if_none_match=tags, max_age=MAX_AGE
+        panel,
+        accept=request.headers.get("accept"),
+        if_none_match=request.headers.get("if-none-match"),
+        max_age=MAX_AGE,
     )
-    media_type = headers.pop("Content-Type", "").partition(";")[
-        0
-    ]  # Litestar adds the charset
+    # Litestar adds the charset.
+    media_type, _, _ = headers.pop("Content-Type", "").partition(";")
     return Response(body, status_code=status, headers=headers, media_type=media_type)
 
 

@@ -38,16 +38,16 @@ async def stop() -> None:
 @app.get("/entities/<entity_id>/values")
 async def values(entity_id: str) -> Response:
     await check_offered(entity_id, OFFER)
-    client, select = (
-        current_app.config["client"],
-        Select(metric_ids=request.args.getlist("metric")),
-    )
+    client = current_app.config["client"]
+    select = Select(metric_ids=request.args.getlist("metric"))
     # Quart cancels the handler of a visitor who has left, which ends the requests.
     async with asyncio.timeout(SECONDS):
         panel = await client.query(entity_id, select, Annual(last=5))
-    accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")
     status, headers, body = await reply(
-        panel, accept=accept, if_none_match=tags, max_age=MAX_AGE
+        panel,
+        accept=request.headers.get("accept"),
+        if_none_match=request.headers.get("if-none-match"),
+        max_age=MAX_AGE,
     )
     return Response(body, status, headers)
 

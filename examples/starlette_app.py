@@ -41,14 +41,17 @@ async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Client]]:
 
 
 async def values(request: Request) -> Response:
-    await check_offered(entity_id := request.path_params["entity_id"], OFFER)
+    entity_id = request.path_params["entity_id"]
+    await check_offered(entity_id, OFFER)
     select = Select(metric_ids=request.query_params.getlist("metric"))
     work = request.state.client.query(entity_id, select, Annual(last=5))
     # Starlette does not cancel the handler of a visitor who has left.
     panel = await unless_gone(request, work, SECONDS)
-    accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")
     status, headers, body = await reply(
-        panel, accept=accept, if_none_match=tags, max_age=MAX_AGE
+        panel,
+        accept=request.headers.get("accept"),
+        if_none_match=request.headers.get("if-none-match"),
+        max_age=MAX_AGE,
     )
     return Response(body, status, headers)
 

@@ -9,17 +9,14 @@ own page. Other host names that point at this machine are rejected.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
-
-import anyio.to_thread
 
 from asyncfin import Catalogue, Client, Period, Plan, checks
 from asyncfin.analysis.last_periods import read_last_periods
 from asyncfin.checks import check_entity_id
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
 from asyncfin.optional import library
-from asyncfin.typing import SearchResult
 from asyncfin.web.answer import Answer
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.question import CHOICES, VERSIONS, Question, fields_of, row_text
@@ -40,8 +37,6 @@ from starlette.staticfiles import StaticFiles  # noqa: E402
 
 from asyncfin.web.guard import Form, is_visit, receive_form  # noqa: E402
 
-ResultT = TypeVar("ResultT")
-
 # How much of a large company a page shows; the rest is counted, and found by searching.
 MAX_SERIES_SHOWN = 400
 # How many nameless companies the list looks up in the cache at a visit.
@@ -49,9 +44,6 @@ MAX_NAMES_READ = 200
 _SECONDS = 300.0
 # The age of values that the page already shows does not matter.
 _ANY_AGE = 1e9
-# What is made of many values must neither stop the event loop nor take the threads of
-# all other work.
-_THREADS = 4
 _LOCAL = ("127.0.0.1", "localhost")
 # Only our own files: if a text of the service were taken for markup, it could load and
 # run nothing.
@@ -152,7 +144,7 @@ def explorer(
     )
     # In lower case, as browsers send them: older versions of Starlette compare them as
     # they are written.
-    hosts = [host.lower() for host in hosts]
+    hosts = list(map(str.lower, hosts))
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     return app
 
@@ -169,7 +161,6 @@ class _Pages:
     ) -> None:
         self._source = client
         self._names = names
-        self._limiter = anyio.CapacityLimiter(_THREADS)
         self._templates = Environment(
             loader=PackageLoader("asyncfin.web"),
             autoescape=True,
@@ -208,8 +199,9 @@ class _Pages:
         context: dict[str, Any] = {"question": question}
         if catalogues and catalogues[0].entity_id == question.companies[0]:
             context |= await self._list_series(question, catalogues[0])
-        cached_ids = {catalogue.entity_id for catalogue in catalogues}
-        missing = [name for name in question.companies if name not in cached_ids]
+        missing = set(question.companies)
+        for catalogue in catalogues:
+            missing.discard(catalogue.entity_id)
         answer = None
         if question.series and not missing:
             try:
@@ -304,7 +296,7 @@ class _Pages:
         """Send all values of the question as CSV. No request without `spend`."""
         question, form = await self._receive(request)
         answer = await self._read_shown(request, question, form)
-        body = await self._run_in_thread(answer.make_csv)
+        body = await asyncio.to_thread(answer.make_csv)
         headers = {
             **_HEADERS,
             "Content-Disposition": f'attachment; filename="{answer.file_stem}.csv"',
@@ -351,7 +343,10 @@ class _Pages:
                 group.create_task(read(entity_id))
         if not results:
             raise next(iter(errors.values()))
-        catalogues = [results[name] for name in question.companies if name in results]
+        catalogues = []
+        for entity_id in question.companies:
+            if entity_id in results:
+                catalogues.append(results[entity_id])
         return self._learn_names(catalogues), errors
 
     async def _read_cached_catalogues(
@@ -457,10 +452,9 @@ class _Pages:
         if question.search:
             last_periods = await read_last_periods(self._client, catalogue)
 
-        def search() -> SearchResult:
-            return catalogue.search(question.search, last_periods=last_periods)
-
-        result = await self._run_in_thread(search)
+        result = await asyncio.to_thread(
+            catalogue.search, question.search, last_periods=last_periods
+        )
         series_by_text = question.find_series(catalogue)
         chosen_series = {}
         for series in series_by_text.values():
@@ -515,9 +509,6 @@ class _Pages:
         response.headers.update(answer.headers)
         return response
 
-    async def _run_in_thread(self, work: Callable[[], ResultT]) -> ResultT:
-        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
-
     async def _render(
         self,
         request: Request,
@@ -541,7 +532,7 @@ class _Pages:
                 **values,
             )
 
-        return HTMLResponse(await self._run_in_thread(render), headers=_HEADERS)
+        return HTMLResponse(await asyncio.to_thread(render), headers=_HEADERS)
 
 
 async def _end_visit(request: Request, error: Exception) -> Response:

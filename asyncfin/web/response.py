@@ -128,7 +128,7 @@ def choose_format(accept: str | None) -> str | None:
         return JSON
     ranges: dict[str, float] = {}
     for part in accept.split(","):
-        name, *parameters = (text.strip().lower() for text in part.split(";"))
+        name, *parameters = map(str.strip, part.lower().split(";"))
         quality = "1"
         for parameter in parameters:
             if parameter.startswith("q="):
@@ -174,8 +174,8 @@ def _tag(panel: Panel, media_type: str) -> str:
         panel.dataset.created_timestamp.isoformat(timespec="seconds"),
         panel.value_version,
         panel.series_ids,
-        [period.label for period in panel.periods],
-        [period.label for period in gaps],
+        list(map(str, panel.periods)),
+        list(map(str, gaps)),
         panel.unlisted,
         panel.anchor and panel.anchor.label,
     ]

@@ -224,8 +224,13 @@ def _make_chart(
     colours: Mapping[tuple[Row, int], int],
     absent: Iterable[str],
 ) -> Chart:
-    lines = [line for line in all_lines if line.periods]
-    empty = [line.entry for line in all_lines if not line.periods]
+    lines = []
+    empty = []
+    for line in all_lines:
+        if line.periods:
+            lines.append(line)
+        else:
+            empty.append(line.entry)
     omitted_count = max(0, len(lines) - MAX_LINES)
     lines = lines[:MAX_LINES]
     entries = list(dict.fromkeys(line.entry for line in lines))
@@ -312,15 +317,18 @@ def _draw_line(line: Line, ends: Sequence[int]) -> dict[str, object]:
 
 def _make_titles(entries: Sequence[Entry]) -> tuple[str, str]:
     """The title of a chart, and the line under it: what its lines share."""
-    companies, labels, scopes = (list_names(entries, index) for index in (0, 1, 2))
+    companies, labels = list_names(entries, 0), list_names(entries, 1)
     title = labels[0]
     versions = [VERSIONS[entries[0].panel.value_version]]
-    shared_columns = [scopes, versions]
+    columns = [list_names(entries, 2), versions]
     if len(labels) == 1:
-        shared_columns.insert(0, companies)
+        columns.insert(0, companies)
     elif len({entry.row.series.metric_id for entry in entries}) > 1:
         title = companies[0] if len(companies) == 1 else "Values"
-    words = [names[0] for names in shared_columns if len(names) == 1]
+    words = []
+    for names in columns:
+        if len(names) == 1:
+            words += names
     descriptions = list(dict.fromkeys(entry.description for entry in entries))
     if len(descriptions) == 1:
         words.append(descriptions[0])
@@ -374,7 +382,9 @@ def make_bodies(
     bodies = []
     for entries in members_by_heading.values():
         positions = [first]
-        positions += [index for index in find_differing(entries) if index > first]
+        for index in find_differing(entries):
+            if index > first:
+                positions.append(index)
         shared_text = ""
         if by_metric and len({entry.description for entry in entries}) == 1:
             shared_text = entries[0].description

@@ -50,10 +50,10 @@ def catalogue(count: int = 5, *, entity_id: str = ENTITY, dataset_id: str = DATA
     return Catalogue(entity_id, "Example", dataset_id, AT, tuple(sorted(PERIODS)), groups, (group,))
 
 
-def blocks(*numbers: int, scale: int = 1) -> tuple[Block, ...]:
+def blocks(*numbers: int) -> tuple[Block, ...]:
     """Return the blocks of a page with these series, whose periods are not in order."""
-    values = ",".join(_series(number, scale) for number in numbers)
-    periods = ",".join(_period(each) for each in PERIODS)
+    values = ",".join(_series(number) for number in numbers)
+    periods = ",".join(_period(period) for period in PERIODS)
     body = (
         f'{{"entity_id":"{ENTITY}","name":"Example","dataset_id":"{DATASET}",'
         f'"created_timestamp":"2026-05-01T06:30:00Z","periods":[{periods}],"series":[{values}]}}'.encode()
@@ -68,9 +68,9 @@ def blocks(*numbers: int, scale: int = 1) -> tuple[Block, ...]:
             return (block_of(Axis.of(page.periods), page, text),)
 
 
-def _series(number: int, scale: int) -> str:
+def _series(number: int) -> str:
     value = (
-        f'{{"number":{number * scale},"text":"{number}","number_format":"0","fill_type":"reported",'
+        f'{{"number":{number},"text":"{number}","number_format":"0","fill_type":"reported",'
         f'"value_version":"original","report_period":{_period(Period(2024, 12, 0))},'
         '"sources":[{"item_id":"i","row_index":1,"column_index":2}]}'
     )

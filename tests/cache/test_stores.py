@@ -1,5 +1,6 @@
 """What every cache keeps, for whom, and what it lets go first."""
 
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import EntityRecord
+from asyncfin.cache.redis import RedisCache
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.table.block import compress_blocks
 from tests.cache.conftest import Clock, MakeCache
@@ -185,12 +187,47 @@ async def test_oversized_publication_is_not_cached(make_cache: MakeCache) -> Non
         assert (stats.series, stats.broken) == (1, 0)
 
 
-@no_redis
-@pytest.mark.parametrize("options", [{"max_bytes": 0}, {"max_bytes": 1.5}, {"account": ""}, {"account": 5}])
-async def test_a_wrong_setting_is_refused(make_cache: MakeCache, options: dict[str, Any]) -> None:
-    """A wrong setting is refused by name when the cache is made."""
-    with pytest.raises(ArgumentError, match=next(iter(options))):
-        make_cache(**options)
+@pytest.mark.parametrize(
+    ("cache", "options", "message"),
+    [
+        (MemoryCache, {"max_bytes": 0}, "^max_bytes must be"),
+        (MemoryCache, {"account": ""}, "^account must be"),
+        (FileCache, {"max_bytes": 1.5}, "^max_bytes must be"),
+        (FileCache, {"account": 5}, "^account must be"),
+        *(
+            (FileCache, {"folder": path}, "^folder must be")
+            for path in ("", None, "s3://bucket/x", b"a", "a\0b")
+        ),
+        (RedisCache, {"redis": "http://x"}, "redis must be a URL that begins with"),
+        (RedisCache, {"redis": "redis://user:secret@h:port"}, "redis must be a URL that begins with"),
+        (RedisCache, {"redis": "redis://h?decode_responses=True"}, "must not decode responses"),
+        (RedisCache, {"redis": 5}, "redis must be a URL or a redis.asyncio.Redis, not int"),
+        (RedisCache, {"account": None}, "account must be"),
+        (RedisCache, {"keep": 30}, "keep must be a timedelta"),
+        (RedisCache, {"keep": timedelta(0)}, "keep must be a timedelta"),
+    ],
+)
+def test_wrong_setting_is_rejected(cache: Any, options: dict[str, Any], message: str) -> None:
+    """By name, when the cache is made, and without a URL, which may hold a password."""
+    defaults = {
+        MemoryCache: {},
+        FileCache: {"folder": "cache"},
+        RedisCache: {"redis": "redis://localhost", "account": "desk"},
+    }
+    if cache is RedisCache:
+        pytest.importorskip("redis")
+    with pytest.raises(ArgumentError, match=message) as raised:
+        cache(**{**defaults[cache], **options})
+    assert "secret" not in str(raised.value)
+
+
+def test_folder_needs_an_account_and_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callable's tokens may change, so they do not show whose the data is. Windows has no locks."""
+    with pytest.raises(ArgumentError, match="account must name the account of a token callable"):
+        FileCache("cache").partition(URL, ask_token)
+    monkeypatch.setattr("asyncfin.local.SUPPORTED", False)
+    with pytest.raises(ArgumentError, match="use MemoryCache"):
+        FileCache("cache")
 
 
 @no_redis

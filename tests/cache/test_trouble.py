@@ -36,34 +36,28 @@ async def told(server: RedisServer, *commands: tuple[Any, ...]) -> None:
             await client.execute_command(*command)
 
 
-async def killed(server: RedisServer) -> None:
-    server.stop()
-
-
-async def stopped(server: RedisServer) -> None:
-    server.signal(signal.SIGSTOP)
-
-
-async def read_only(server: RedisServer) -> None:
-    await told(server, ("REPLICAOF", "127.0.0.1", "1"))
-
-
-async def full(server: RedisServer) -> None:
-    await told(
-        server, ("CONFIG", "SET", "maxmemory-policy", "noeviction"), ("CONFIG", "SET", "maxmemory", "1")
-    )
-
-
-async def wrong_password(server: RedisServer) -> None:
-    await told(
-        server,
+# What may become of a Redis, as the commands that do it.
+TROUBLES: dict[str, list[tuple[Any, ...]]] = {
+    "read-only": [("REPLICAOF", "127.0.0.1", "1")],
+    "full": [
+        ("CONFIG", "SET", "maxmemory-policy", "noeviction"),
+        ("CONFIG", "SET", "maxmemory", "1"),
+    ],
+    "wrong password": [
         ("CONFIG", "SET", "requirepass", "another"),
         ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
-    )
+    ],
+    "flushed": [("FLUSHALL",)],
+}
 
 
-async def flushed(server: RedisServer) -> None:
-    await told(server, ("FLUSHALL",))
+async def spoil(server: RedisServer, trouble: str) -> None:
+    if trouble == "killed":
+        server.stop()
+    elif trouble == "stopped":
+        server.signal(signal.SIGSTOP)
+    else:
+        await told(server, *TROUBLES[trouble])
 
 
 async def check(cache: Cache, trouble: Callable[[], Any]) -> None:
@@ -91,15 +85,13 @@ async def check(cache: Cache, trouble: Callable[[], Any]) -> None:
             assert [each.operation for each in list(sandbox.log)[before:]] == ["dataset"]
 
 
-@pytest.mark.parametrize("trouble", [killed, stopped, read_only, full, wrong_password, flushed])
-async def test_publication_is_read_despite_redis(
-    trouble: Callable[[RedisServer], Any], server: RedisServer
-) -> None:
+@pytest.mark.parametrize("trouble", ["killed", "stopped", *TROUBLES])
+async def test_publication_is_read_despite_redis(trouble: str, server: RedisServer) -> None:
     """A new publication is read whatever has become of redis."""
     from asyncfin import RedisCache
 
     cache = RedisCache(server.url, account="desk")
-    await check(cache, lambda: trouble(server))
+    await check(cache, lambda: spoil(server, trouble))
     await cache.aclose()
 
 
@@ -109,7 +101,7 @@ async def test_publication_is_read_despite_the_folder(trouble: str, tmp_path: Pa
     folder = tmp_path / "cache"
     cache = FileCache(folder)
 
-    async def spoil() -> None:
+    async def spoil_folder() -> None:
         if trouble == "locked":
             local.try_lock(os.open(folder, os.O_RDONLY))
             return
@@ -117,52 +109,37 @@ async def test_publication_is_read_despite_the_folder(trouble: str, tmp_path: Pa
         if trouble == "a file":
             folder.write_text("a note")
 
-    await check(cache, spoil)
+    await check(cache, spoil_folder)
     await cache.aclose()
 
 
-@pytest.mark.parametrize("trouble", [killed, stopped, wrong_password])
-async def test_memory_serves_while_redis_is_away(
-    trouble: Callable[[RedisServer], Any], server: RedisServer
-) -> None:
-    """Within `max_age` without a request, and for `stale_if_error` if the service fails too."""
-    from asyncfin import RedisCache
+@pytest.mark.parametrize("trouble", ["killed", "stopped", "wrong password"])
+async def test_memory_serves_while_redis_is_away(trouble: str, server: RedisServer) -> None:
+    """Within `max_age` without a request; if the service fails too, for `stale_if_error`.
 
-    cache = RedisCache(server.url, account="desk")
-    async with Sandbox(OLD) as sandbox:
-        client = Client(
-            sandbox.base_url, sandbox.token, cache=cache, max_age=3600, stale_if_error=3600, retry=ONCE
-        )
-        async with client:
-            first = await client.query(ENTITY, Select(), FiscalRange())
-            await trouble(server)
-            panel = await client.query(ENTITY, Select(), FiscalRange())
-            assert (panel.requests, panel.confirmed_at) == (0, first.confirmed_at)
-            sandbox.inject(Status(status=503))
-            stale = await client.query(ENTITY, Select(), FiscalRange(), max_age=0)
-            assert [each.values for each in stale] == [each.values for each in first]
-            assert stale.confirmed_at == first.confirmed_at
-    await cache.aclose()
-
-
-async def test_stale_result_needs_no_bucket(server: RedisServer) -> None:
-    """Bucket and cache in one Redis: visits are served while it is away."""
+    The bucket may be in the same Redis.
+    """
     from asyncfin import RedisBucket, RedisCache
 
     cache, bucket = RedisCache(server.url, account="desk"), RedisBucket(server.url, account="desk")
-    async with Sandbox(OLD) as sandbox:
-        client = Client(
-            sandbox.base_url, sandbox.token, cache=cache, bucket=bucket, stale_if_error=3600, retry=ONCE
-        )
-        async with client:
-            first = await client.query(ENTITY, Select(), FiscalRange())
-            server.stop()
-            for _ in range(3):
-                stale = await client.query(ENTITY, Select(), FiscalRange())
-                assert [each.values for each in stale] == [each.values for each in first]
-                assert stale.requests == 0
-    for each in (cache, bucket):
-        await each.aclose()
+    options: dict[str, Any] = {"cache": cache, "stale_if_error": 3600, "retry": ONCE}
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token, **options) as client:
+        first = await client.query(ENTITY, Select(), FiscalRange())
+        await spoil(server, trouble)
+        panel = await client.query(ENTITY, Select(), FiscalRange(), max_age=3600)
+        assert (panel.requests, panel.confirmed_at) == (0, first.confirmed_at)
+        async with Client(sandbox.base_url, sandbox.token, bucket=bucket, **options) as paced:
+            stale = await paced.query(ENTITY, Select(), FiscalRange())
+            assert (stale.requests, [series.values for series in stale]) == (
+                0,
+                [series.values for series in first],
+            )
+        sandbox.inject(Status(status=503))
+        stale = await client.query(ENTITY, Select(), FiscalRange())
+        assert [series.values for series in stale] == [series.values for series in first]
+        assert stale.confirmed_at == first.confirmed_at
+    await cache.aclose()
+    await bucket.aclose()
 
 
 @pytest.mark.virtual

@@ -6,7 +6,7 @@ import json
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, count, repeat
 from operator import sub
 from typing import Any
 
@@ -31,6 +31,8 @@ from asyncfin.table.grid import Grid, describe_panel
 # Observations decoded at a time: the fields of more would not fit into the processor's
 # cache.
 _ROWS = 4_000
+# The codes of arrays whose memory Arrow can share.
+_CODES = {"int32": "i", "int64": "q"}
 
 
 def make_table(
@@ -55,12 +57,13 @@ def make_table(
         raise ArgumentError("labels=True needs layout='wide'")
     if entities:
         wide.check_once(grids, layout=layout)
-    facts: dict[str, Any] = {"panels": [describe_panel(grid) for grid in grids]}
+    facts: dict[str, Any] = {"panels": list(map(describe_panel, grids))}
     if errors is not None:
         facts["failed"] = errors
     metadata = {b"asyncfin": json.dumps(facts).encode()}
     if layout == "wide":
-        labels = entities if labels is None else labels
+        if labels is None:
+            labels = entities
         return wide.wide_table(grids, names, metadata, labels=labels, entities=entities)
     chosen_columns = choose_columns(names)
     tables = [_make_long_table(grid, chosen_columns) for grid in grids]
@@ -86,7 +89,8 @@ def _make_long_table(grid: Grid, columns: Sequence[Column]) -> Any:
     # Ordering the rows took as much memory as the table, which the pool would keep.
     pa.default_memory_pool().release_unused()
     schema = _make_schema(columns)
-    return pa.Table.from_arrays([arrays[name] for name in schema.names], schema=schema)
+    columns_in_order = list(map(arrays.__getitem__, schema.names))
+    return pa.Table.from_arrays(columns_in_order, schema=schema)
 
 
 class _Observations:
@@ -100,7 +104,7 @@ class _Observations:
         # Blocks come page by page, so the series are not in order yet: Arrow sorts
         # their indices below, instead of Python walking through one series after the
         # other.
-        index = {series.series_id: place for place, series in enumerate(grid.series)}
+        index = dict(zip(grid.by_id, count()))
         series, numbers, periods = array("i"), array("d"), []
         for page_block, rows in grid.rows():
             block = pick_series(page_block, rows)
@@ -161,18 +165,19 @@ class _Observations:
         Raises:
             MalformedAnswerError: one of the fields breaks the spec.
         """
-        chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
+        chunks: dict[str, list[Any]] = {}
         for values in self._decode_chunks(columns):
             for column in columns:
-                chunks[column.name].append(
-                    _build_array(column.read(values), column.type)
-                )
+                chunk = _build_array(column.read(values), column.type)
+                chunks.setdefault(column.name, []).append(chunk)
         columns_in_order = {}
         # The sources, which are the largest, are joined first, while there is little
         # else. Popped, so that the chunks of a column are released as soon as they are
         # joined.
         for column in reversed(columns):
-            parts = pa.chunked_array(chunks.pop(column.name), arrow_type(column.type))
+            parts = pa.chunked_array(
+                chunks.pop(column.name, []), arrow_type(column.type)
+            )
             entries = parts.unify_dictionaries().combine_chunks().take(self._order)
             # The words of a dictionary are in the order of reading. Encoding them again
             # puts them in the order of the rows, so that equal panels are equal tables,
@@ -223,9 +228,7 @@ def _build_array(entries: list[Any], type_name: str) -> Any:
         case "int32" | "int64":
             with suppress(TypeError):  # None: what the service did not state
                 # It shares the memory; Arrow would copy a list entry by entry.
-                return _wrap_array(
-                    array("i" if type_name == "int32" else "q", entries), type_name
-                )
+                return _wrap_array(array(_CODES[type_name], entries), type_name)
         case "sources":
             sources = list(chain.from_iterable(entries))
             items = pa.array([source.item_id for source in sources], pa.string())

@@ -39,7 +39,7 @@ def gap_runs(
 
     panel_periods = set(periods)
     runs = []
-    listed_periods = [period for period in periods if period in catalogue_periods]
+    listed_periods = list(filter(catalogue_periods.__contains__, periods))
     for earlier, later in _pair_periods(listed_periods):
         duration = earlier.duration_months
         ends = range(earlier.fiscal_end + duration, later.fiscal_end, duration)
@@ -66,7 +66,9 @@ def describe_uneven(periods: Sequence[Period]) -> str:
     for earlier, later in _pair_periods(periods):
         if (later.fiscal_end - earlier.fiscal_end) % earlier.duration_months:
             spans.append(spanned([earlier, later]))
-    return f"uneven distances: {list_names(spans, _MOST_RUNS)}" if spans else ""
+    if not spans:
+        return ""
+    return f"uneven distances: {list_names(spans, _MOST_RUNS)}"
 
 
 def describe_gaps(runs: Sequence[GapRun]) -> str:
@@ -74,5 +76,5 @@ def describe_gaps(runs: Sequence[GapRun]) -> str:
     if not runs:
         return ""
     number = sum(map(len, runs))
-    spans = list_names([spanned(run) for run in sorted(runs)], _MOST_RUNS)
+    spans = list_names(list(map(spanned, sorted(runs))), _MOST_RUNS)
     return f"{counted(number, 'gap')}, where no series has a value: {spans}"

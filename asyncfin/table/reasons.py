@@ -4,6 +4,7 @@ its catalogue show.
 
 import json
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from asyncfin.errors import printable
 from asyncfin.model.period import Period, fiscal_month
@@ -35,7 +36,7 @@ def _list_reasons(
     if all(series.series_id in grid.unlisted_ids for series in all_series):
         yield "unlisted: the service left the series out of its responses"
     catalogue_periods = grid.catalogue.periods  # oldest first
-    ends = [candidate.fiscal_end for candidate in catalogue_periods]
+    ends = list(map(attrgetter("fiscal_end"), catalogue_periods))
     if not ends or not ends[0] <= period.fiscal_end <= ends[-1]:
         span_text = spanned(catalogue_periods) or "it has no periods"
         yield f"outside the catalogue's span: {span_text}"
@@ -49,11 +50,10 @@ def _list_reasons(
         durations.setdefault(candidate.duration_months, []).append(candidate)
     of_duration = durations.get(months, [])
     # In these the series may have values, so nothing is claimed about them.
-    unknown = [
-        candidate
-        for candidate in catalogue_periods
-        if candidate.duration_months == months and not grid.covers(candidate)
-    ]
+    unknown = []
+    for candidate in catalogue_periods:
+        if candidate.duration_months == months and not grid.covers(candidate):
+            unknown.append(candidate)
     if durations and not of_duration:
         *shorter, longest = sorted(durations)
         names = either([*map(str, shorter), counted(longest, "month")], "and")
@@ -98,10 +98,12 @@ def explain_empty(grid: Grid) -> str:
     if not grid.series:
         return "no values, because no series is selected"
     groups = grid.catalogue.by_group
-    cadences = dict.fromkeys(
-        groups[series.reporting_group_id].cadence for series in grid.series
-    )
-    when = span(grid.periods) if grid.periods else "the requested periods"
+    cadences: dict[str, None] = {}
+    for series in grid.series:
+        cadences[groups[series.reporting_group_id].cadence] = None
+    when = "the requested periods"
+    if grid.periods:
+        when = span(grid.periods)
     return (
         f"no values, because no series has one in {when}; the cadence of their "
         f"reporting groups is {listed(list(cadences))}, and the catalogue has "
@@ -111,5 +113,7 @@ def explain_empty(grid: Grid) -> str:
 
 def span(periods: Sequence[Period]) -> str:
     """Describe how many periods there are, and which."""
-    dates = f", {spanned(periods)}" if periods else ""
-    return counted(len(periods), "period") + dates
+    count = counted(len(periods), "period")
+    if not periods:
+        return count
+    return f"{count}, {spanned(periods)}"

@@ -343,10 +343,10 @@ class FolderStore:
             return current_prefix(entity, self._read(f"{entity}/{RECORD}") or b"")
 
         def is_current(key: str) -> bool:
+            if "/." in key:  # of a file that is being written
+                return True
             entity = "/".join(key.split("/")[:2])
-            # A name with a dot is of a file that is being written.
-            is_known = key.startswith((f"{entity}/{RECORD}", find_current(entity)))
-            return is_known or "/." in key
+            return key.startswith((f"{entity}/{RECORD}", find_current(entity)))
 
         files.sort(key=lambda file: (is_current(file[2]), file[0]))
         for _, size, key in files:

@@ -172,12 +172,14 @@ def on_each(
     """Run tests on each of these versions that is found here, in a fresh
     environment.
     """
-    found = {version: path for version in versions if (path := _interpreter(version))}
+    interpreters = {
+        version: path for version in versions if (path := _interpreter(version))
+    }
     env = {
         **(env or {}),
         "VIRTUAL_ENV": None,
     }  # it names the session's, of which IPython warns in others
-    for version, path in found.items():
+    for version, path in interpreters.items():
         python = environment(
             session, version, "-e", ".[all]", *GROUPS["test-all"], interpreter=path
         )
@@ -191,13 +193,12 @@ def on_each(
             external=True,
             env=env,
         )
-    missing = [version for version in versions if version not in found]
-    session.log(
-        f"passed on {len(found)} of {len(versions)}: {', '.join(found) or 'none'}"
-    )
+    missing = [version for version in versions if version not in interpreters]
+    names = ", ".join(interpreters) or "none"
+    session.log(f"passed on {len(interpreters)} of {len(versions)}: {names}")
     if missing:
         session.log(f"not found here, not run: {', '.join(missing)}")
-    if not found:
+    if not interpreters:
         session.error("no supported Python was found")
 
 
@@ -293,9 +294,11 @@ def release(session: nox.Session) -> None:
     session.run("python", "-m", "build", "--outdir", str(place), ".")
     session.run("twine", "check", "--strict", *map(str, place.iterdir()))
     session.run("python", "tools/check_dist.py", str(place))
-    for built in sorted(place.iterdir()):
+    for distribution in sorted(place.iterdir()):
         python = environment(
-            session, "wheel" if built.suffix == ".whl" else "sdist", str(built)
+            session,
+            "wheel" if distribution.suffix == ".whl" else "sdist",
+            str(distribution),
         )
         with session.chdir(place):
             session.run(

@@ -194,7 +194,7 @@ async def test_future_confirmation_is_not_recent(
             for clock in (
                 (client._transport, "clock"),
                 (client._publications, "clock"),
-                (client._publications.records, "_clock"),
+                (client._publications.records._cache, "_clock"),
             ):
                 ahead.setattr(*clock, lambda: tomorrow)
         whole = await one.query(ENTITY, Select(), FiscalRange())

@@ -64,7 +64,7 @@ def numbers(panel: Panel) -> list[list[float | None]]:
 def later(asking: Client, monkeypatch: pytest.MonkeyPatch, **how: float) -> None:
     """Let the wall clock of a client and of what it records be so much later."""
     publications = asking._publications
-    for clock in ((publications, "clock"), (publications.records, "_clock")):
+    for clock in ((publications, "clock"), (publications.records._cache, "_clock")):
         monkeypatch.setattr(*clock, lambda: datetime.now(UTC) + timedelta(**how))
 
 

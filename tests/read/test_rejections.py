@@ -97,7 +97,7 @@ async def test_old_rejection_is_asked_again(
     later = datetime.now(UTC) + timedelta(seconds=61)
     publications = client._publications
     monkeypatch.setattr(publications, "clock", lambda: later)
-    monkeypatch.setattr(publications.records, "_clock", lambda: later)
+    monkeypatch.setattr(publications.records._cache, "_clock", lambda: later)
     assert len(await client.query(ENTITY, Select(), Annual())) == 20
 
 

@@ -239,7 +239,6 @@ class Partition:
     ) -> None:
         self._cache = cache
         self._memory = cache._memory
-        self._clock = cache._clock
         self._account = self._stored_account = account
         self._derive = derive
 
@@ -261,7 +260,7 @@ class Partition:
 
         `token` is the digest of the client's token: a later rejection of it counts too.
         """
-        key, now = (self._account, entity_id, ""), self._clock()
+        key, now = (self._account, entity_id, ""), self._cache._clock()
         stored_record = await self._cache._run(partial(self._read_record, entity_id))
         if stored_record is not None:
             self._memory.observe(key, stored_record, now)
@@ -283,7 +282,7 @@ class Partition:
         process.
         """
         key = self._account, entity_id, token
-        is_new = self._memory.observe(key, record, self._clock())
+        is_new = self._memory.observe(key, record, self._cache._clock())
         if is_new and not token:  # other processes have other digests
             await self._cache._run(partial(self._put_record, entity_id, record))
 

@@ -64,15 +64,16 @@ class _Row(msgspec.Struct, eq=False):
 class Sending:
     """A request on its way, and its last attempt, as the breaker sees them."""
 
+    sent_at = 0.0  # loop time
+    is_under_way = False
+    is_silent = True  # whether no byte has arrived
+    is_given_up = False  # counted as a failure, as nobody waits for it
+    # What had been seen before it was sent: failures, and the number of responses.
+    row: _Row | None = None
+    responses = 0
+
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.sent_at = 0.0  # loop time
-        self.is_under_way = False
-        self.is_silent = True  # whether no byte has arrived
-        self.is_given_up = False  # counted as a failure, as nobody waits for it
-        # What had been seen before it was sent: failures, and the number of responses.
-        self.row: _Row | None = None
-        self.responses = 0
 
 
 class Breaker:

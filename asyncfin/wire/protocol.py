@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
-from attrs import field, frozen
+import msgspec
 
 from asyncfin import errors
 from asyncfin.checks import check_entity_id
@@ -28,35 +28,34 @@ from asyncfin.wire.codec import not_from_service
 MAX_USAGE_DAYS = 92
 
 
-@frozen
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One HTTP request."""
 
     operation: str
     method: str
     path: str  # percent-encoded, and relative to the base URL
     params: tuple[tuple[str, str], ...] = ()  # not encoded
-    body: bytes | None = field(default=None, repr=False)
+    body: bytes | None = None
     entity_id: str | None = None
     counts: bool = True  # whether it counts against the account's allowance (spec 8)
-    headers: tuple[
-        tuple[str, str], ...
-    ] = ()  # sent in addition to those of every request
+    # Sent in addition to those of every request.
+    headers: tuple[tuple[str, str], ...] = ()
     has_cursor: bool = False
 
 
-@frozen
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """One HTTP response: header names in lower case, the body decompressed."""
 
     status: int
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(
-        repr=False
-    )  # empty if it could not be read, after 408, 429 and 5xx
+    headers: Mapping[str, str]
+    body: bytes  # empty if it could not be read, after 408, 429 and 5xx
     sent_at: datetime  # when the attempt was sent that it responds to, aware UTC
     at: datetime  # when it was received
     attempts: int = 1  # how often the request was sent
+
+    def __repr__(self) -> str:
+        # Headers and body can contain the token, until they are redacted.
+        return f"Response({self.status})"
 
     @property
     def request_id(self) -> str | None:
@@ -182,8 +181,9 @@ def error_of(
     """
     if not 200 <= response.status < 300:
         return failure(request, response)
+    headers = response.headers
+    has_length = "content-length" in headers or "transfer-encoding" in headers
     # Without a stated length (RFC 9112, 6.3) only the body shows that it was cut.
-    has_length = response.headers.keys() & {"content-length", "transfer-encoding"}
     if response.status != 204 and not has_length and codec.is_truncated(response.body):
         return errors.TruncatedAnswerError("the response ended within its JSON")
     if problem := codec.not_json(response.body):

@@ -50,7 +50,7 @@ from asyncfin.wire.protocol import (
 )
 from asyncfin.wire.retry import Retry, is_retryable
 from asyncfin.wire.token import Secret, Tokens, TokenSource
-from asyncfin.wire.transport import CLOSED, HeaderValue, Transport
+from asyncfin.wire.transport import CLOSED, Transport
 
 T = TypeVar("T")
 # Done at the first attempt of a request.
@@ -247,6 +247,16 @@ class _Sending(Sending):
     """
 
     request_id = None  # a failed request has only the id that its error contains
+    attempts = 0  # how often it was sent
+    # The attempts that count for `Retry.attempts`: neither those while the breaker was
+    # open, nor those that were made again with another token after a 401.
+    _attempt_count = 0
+    _has_renewed = False
+    _duration = 0.0  # what `Retry.max_elapsed` bounds, in seconds
+    # Seconds between the last attempt and the next, or None if its Retry-After is too
+    # long.
+    _retry_wait: float | None = None
+    error: AsyncfinError | None = None  # what the last attempt ended in
 
     def __init__(
         self,
@@ -256,7 +266,7 @@ class _Sending(Sending):
         on_attempt: Callable[[], None],
         start: Start | None,
     ) -> None:
-        super().__init__(request)
+        self.request = request
         self._sender = sender
         self._shared = loop_state
         self._breaker = loop_state.breaker
@@ -266,16 +276,6 @@ class _Sending(Sending):
         self._is_bulk = sender.lane == "bulk"
         # Whether it waits for the place before its first attempt too.
         self._began_before_outage = self._breaker.outage is None and start is None
-        self.attempts = 0  # how often it was sent
-        # The attempts that count for `Retry.attempts`: neither those while the breaker
-        # was open, nor those that were made again with another token after a 401.
-        self._counted = 0
-        self._has_renewed = False
-        self._elapsed = 0.0  # what `Retry.max_elapsed` bounds, in seconds
-        # Seconds between the last attempt and the next, or None if its Retry-After is
-        # too long.
-        self._retry_wait: float | None = None
-        self.error: AsyncfinError | None = None  # what the last attempt ended in
 
     @property
     def at(self) -> datetime:
@@ -309,7 +309,7 @@ class _Sending(Sending):
                 if response is None:  # the breaker has opened before it was sent
                     continue
                 if self.attempts > 1:
-                    response = evolve(response, attempts=self.attempts)
+                    response = msgspec.structs.replace(response, attempts=self.attempts)
                 return response
             # Out here, so that it is raised without a context.
             await self._prepare_retry(error)
@@ -323,7 +323,7 @@ class _Sending(Sending):
         if self._is_bulk:
             until = breaker.failing_since + sender.retry.max_outage
         elif self._began_before_outage:
-            until += sender.retry.max_elapsed - self._elapsed
+            until += sender.retry.max_elapsed - self._duration
         try:
             with Wait(self.request, sender.announce, "outage", lambda: breaker.due):
                 has_place = await breaker.wait(self, until)
@@ -331,7 +331,7 @@ class _Sending(Sending):
             breaker.leave(self)
             raise
         if not self._is_bulk:
-            self._elapsed += self._time() - began_at
+            self._duration += self._time() - began_at
         if has_place:
             return
         if self.error is not None and not self._is_bulk:
@@ -389,12 +389,12 @@ class _Sending(Sending):
             token = await tokens.current()
             if (error := token.not_sent(self._time())) is None:
                 return
-            if not waits or self._elapsed >= self._sender.retry.max_elapsed:
+            if not waits or self._duration >= self._sender.retry.max_elapsed:
                 raise (
                     self.error if isinstance(self.error, AuthenticationError) else error
                 )
             await asyncio.sleep(_TOKEN_WAIT)
-            self._elapsed += _TOKEN_WAIT
+            self._duration += _TOKEN_WAIT
 
     async def _give_back(self) -> None:
         # A grant that does not count stays used: giving it back would take one off the
@@ -428,10 +428,7 @@ class _Sending(Sending):
                 url = sender.transport.url(request)
                 announce(RequestStarted(*identity, request.method, url))
             self._count()
-            # The function itself: the transport calls it as it writes the headers.
-            headers: dict[str, HeaderValue] = dict(request.headers)
-            headers["Authorization"] = write_token
-            outcome = await sender.transport.send(request, headers, self)
+            outcome = await sender.transport.send(request, write_token, self)
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed
                 # token.
@@ -464,7 +461,7 @@ class _Sending(Sending):
         counts.requests += 1
         counts.retries += self.attempts > 0
         self.attempts += 1
-        self._counted += self._breaker.outage is None
+        self._attempt_count += self._breaker.outage is None
         self._breaker.send(self)
         if self._start is not None and not self._start.done():
             self._start.set_result(self)
@@ -479,7 +476,7 @@ class _Sending(Sending):
         seconds = self._time() - self.sent_at
         if self.is_under_way:
             self.is_under_way = False
-            self._elapsed += seconds
+            self._duration += seconds
             if isinstance(error, AsyncfinError) or error is None:
                 self._breaker.record(self, error)
             elif isinstance(error, asyncio.CancelledError):
@@ -512,15 +509,15 @@ class _Sending(Sending):
         #    within `max_elapsed`. Without `answered` nothing was sent.
         is_rejected = isinstance(error, AuthenticationError) and error.answered
         if is_rejected and sender.tokens.is_renewable:
-            waits = self._is_bulk and self._elapsed < retry.max_elapsed
+            waits = self._is_bulk and self._duration < retry.max_elapsed
             if waits or not self._has_renewed:
                 self._has_renewed = True
-                self._counted -= 1
+                self._attempt_count -= 1
                 self._announce_retry(error, 0.0)
                 return
 
         # 2. While the breaker is open, its waits replace those of `Retry`.
-        attempt, wait = self._counted, self._retry_wait
+        attempt, wait = self._attempt_count, self._retry_wait
         if breaker.outage is not None and has_responded(error) is False:
             has_retries = self._began_before_outage and attempt < retry.attempts
             if (self._is_bulk or has_retries) and is_retryable(error):
@@ -528,7 +525,7 @@ class _Sending(Sending):
             raise error
 
         # 3. It is not retryable, or `Retry` does not allow another attempt.
-        seconds = self._elapsed
+        seconds = self._duration
         if wait is None or retry.gives_up(
             error, attempt=attempt, elapsed=seconds, wait=wait
         ):
@@ -542,7 +539,7 @@ class _Sending(Sending):
         ends_at = self._time() + wait
         with Wait(self.request, sender.announce, "retry", lambda: ends_at):
             await asyncio.sleep(wait)
-        self._elapsed += wait
+        self._duration += wait
 
     async def _report_failure(
         self, error: AsyncfinError, response: Response | None
@@ -555,7 +552,7 @@ class _Sending(Sending):
         bucket, retry = self._sender.bucket, self._sender.retry
         # The service's Retry-After goes before the growing wait.
         stated_wait = None if response is None else retry_after(response)
-        wait = retry.wait(self._counted, stated_wait, self._sender.source)
+        wait = retry.wait(self._attempt_count, stated_wait, self._sender.source)
         self._retry_wait = wait
         counts = self.request.counts
         try:

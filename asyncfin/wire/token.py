@@ -14,7 +14,7 @@ from typing import NoReturn, TypeAlias
 from unicodedata import category
 
 import msgspec
-from attrs import evolve
+from msgspec.structs import replace
 
 from asyncfin.checks import expand_user, instance_of, is_async
 from asyncfin.errors import ArgumentError, AuthenticationError
@@ -205,15 +205,15 @@ class Tokens:
         A body of more than 64 KiB that is neither data nor a JSON object is dropped
         unsearched.
         """
-        is_data = 200 <= response.status < 300 and not not_json(response.body)
-        is_object = response.body.lstrip().startswith(b"{")
-        is_long = len(response.body) > _MAX_ERROR_BYTES
-        if is_long and not is_data and not is_object:
-            response = evolve(response, body=_TOO_LONG)
-        if not is_data and b"\0" in response.body:
-            # Of UTF-16, say, in which the token has another form.
-            response = evolve(response, body=_HIDDEN)
-        texts = [response.body, "\n".join(response.headers.values()).encode()]
+        body = response.body
+        is_data = 200 <= response.status < 300 and not not_json(body)
+        if not is_data:
+            is_object = body.lstrip().startswith(b"{")
+            if len(body) > _MAX_ERROR_BYTES and not is_object:
+                body = _TOO_LONG
+            elif b"\0" in body:  # of UTF-16, say, in which the token has another form
+                body = _HIDDEN
+        texts = [body, "\n".join(response.headers.values()).encode()]
         for text in texts[:2]:
             # One after the other: what begins with one literal character is found ten
             # times as fast, and its absence thirty times.
@@ -253,7 +253,7 @@ class Tokens:
             name: hide(value.encode()).decode()
             for name, value in response.headers.items()
         }
-        return evolve(response, headers=headers, body=hide(response.body))
+        return replace(response, headers=headers, body=hide(body))
 
     async def _call_source(self) -> Secret | str:
         """Return the callable's token, or what went wrong, but not its message: it may

@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import ssl as tls
 from codecs import BOM_UTF8
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, MutableMapping
 from datetime import datetime
 from io import BytesIO
 from math import inf
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import aiohttp
+import msgspec
 from aiohttp.hdrs import AUTHORIZATION
 from yarl import URL
 
@@ -45,8 +46,6 @@ from asyncfin.wire.inflate import (
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
 
-HeaderValue: TypeAlias = str | Callable[[], str]
-
 CLOSED = "the client is closed"
 _INLINE_BYTES = 256 * 1024
 # What the headers of a response may be.
@@ -59,15 +58,14 @@ _TOO_MANY = ("Too many headers", "Got more than")
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 
 
-class LoopState(NamedTuple):
+class LoopState(msgspec.Struct, eq=False):
     """What a transport has open in one event loop."""
 
     loop: asyncio.AbstractEventLoop
     session: aiohttp.ClientSession
-    closing: AsyncGenerator[
-        None, None
-    ]  # closes the session when it is closed itself, or when the loop ends
-    scopes: set[asyncio.Timeout]  # of what ends when the transport is closed
+    # Closes the session when it is closed itself, or when the loop ends.
+    closing: AsyncGenerator[None, None]
+    scopes: set[asyncio.Timeout] = set()  # of what ends when the transport is closed
 
 
 class Transport:
@@ -117,7 +115,7 @@ class Transport:
     async def send(
         self,
         request: Request,
-        headers: Mapping[str, HeaderValue],
+        write_token: Callable[[], str],
         sending: Sending | None = None,
     ) -> Response | TransportError | MalformedAnswerError:
         """Send `request` once and return the response, whatever its status, or the
@@ -128,13 +126,15 @@ class Transport:
         context and its frames would lead to aiohttp, whose exceptions contain the
         request's headers.
 
-        Headers are sent in addition to those of every request. Authorization may be a
-        function that returns the value: it is called as the headers are written, so
-        that no waiting frame contains a secret. `sending` notes when a response begins.
+        `write_token` returns the value of Authorization. It is called as the headers
+        are written, so that no waiting frame contains a secret. `sending` notes when a
+        response begins.
         """
         session = (await self.open()).session
+        headers: dict[str, Any] = dict(request.headers)
+        headers[AUTHORIZATION] = write_token
         if request.body is not None:
-            headers = {"Content-Type": "application/json", **headers}
+            headers["Content-Type"] = "application/json"
         status, response_headers, sent_at = 0, dict[str, str](), self.clock()
         try:
             async with asyncio.timeout(self.timeouts.total):
@@ -143,7 +143,7 @@ class Transport:
                     # `encoded`: yarl would write some escapes in another way.
                     URL(self.url(request), encoded=True),
                     data=request.body,
-                    headers=cast("Mapping[str, str]", headers),  # LateHeadersRequest
+                    headers=headers,
                     # The spec names no redirect, and one could lead the token to
                     # another host.
                     allow_redirects=False,
@@ -195,7 +195,7 @@ class Transport:
             raise RuntimeError(CLOSED)
         session = self._make_session()
         closing = closed_with_loop(session.close)
-        self._open = state = LoopState(loop, session, closing, set())
+        self._open = state = LoopState(loop, session, closing)
         await anext(closing)  # a loop closes only generators that have begun
         return state
 
@@ -392,8 +392,8 @@ class _StaleError(Exception):
 
 
 class LateHeadersRequest(aiohttp.ClientRequest):
-    """A request whose Authorization may be a function, which is called as the headers
-    are written.
+    """A request whose Authorization is a function, which is called as the headers are
+    written.
     """
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
@@ -402,18 +402,16 @@ class LateHeadersRequest(aiohttp.ClientRequest):
         # distinguished from this request's.
         if conn.protocol is None or conn.protocol.should_close:
             raise _StaleError
-        bearer: HeaderValue | None = self.headers.get(AUTHORIZATION)
-        if callable(bearer):
-            self.headers[AUTHORIZATION] = bearer()
+        headers: MutableMapping[str, Any] = self.headers
+        write_token = headers[AUTHORIZATION]
+        headers[AUTHORIZATION] = write_token()
         try:
-            return await super().send(
-                conn
-            )  # writes the headers before it waits for anything
+            # It writes the headers before it waits for anything.
+            return await super().send(conn)
         finally:
-            if callable(bearer):
-                # Before an error's frames can be looked at, and before aiohttp can log
-                # the request.
-                self.headers[AUTHORIZATION] = cast("str", bearer)
+            # Before an error's frames can be looked at, and before aiohttp can log the
+            # request.
+            headers[AUTHORIZATION] = write_token
 
 
 async def without_resending(

@@ -26,7 +26,7 @@ from asyncfin.errors import (
 )
 from asyncfin.events import RequestFinished, RequestStarted, Retrying
 from asyncfin.pacing.bucket import TokenBucket
-from asyncfin.wire.protocol import Request, limits_request
+from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
@@ -191,10 +191,14 @@ async def test_request_id_of_header_is_used() -> None:
     assert second.value.request_id == "r-1"
 
 
+class Tracked(Request, frozen=True, weakref=True):
+    """A request that can be weakly referenced."""
+
+
 async def test_request_is_freed_without_collector() -> None:
     """Nothing that is made for a request refers to itself, so bodies do not wait for a collection."""
     async with sending(answer()) as (_, sender, _events):
-        request = limits_request()
+        request = Tracked("limits", "GET", "/v1/limits")
         sent = weakref.ref(request)
         gc.disable()
         try:

@@ -35,7 +35,7 @@ async def wired(*steps: Any, **options: Any) -> AsyncIterator[Transport]:
 
 
 async def attempted(transport: Transport, request: Request) -> Response:
-    outcome = await transport.send(request, {"Authorization": lambda: f"Bearer {TOKEN}"})
+    outcome = await transport.send(request, lambda: f"Bearer {TOKEN}")
     if isinstance(outcome, Response):
         return outcome
     raise outcome

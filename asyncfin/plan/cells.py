@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, count
 from math import ceil
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias
 
 from asyncfin.model.catalogue import Catalogue
@@ -27,6 +27,8 @@ from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
 
 MAX_LINES = (MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS)
+_metric_id = attrgetter("metric_id")
+_group_id = attrgetter("reporting_group_id")
 
 Cell: TypeAlias = tuple[int, int]
 SeriesByCell: TypeAlias = dict[Cell, list[CatalogueSeries]]
@@ -67,7 +69,7 @@ class Cells:
         self, catalogue: Catalogue, wanted_series: Iterable[CatalogueSeries]
     ) -> None:
         wanted_series = list(wanted_series)
-        wanted_metrics = set(map(attrgetter("metric_id"), wanted_series))
+        wanted_metrics = set(map(_metric_id, wanted_series))
         self._metric_ids: list[str] = []
         self._paths = list(catalogue.by_path)
         path_of = dict(zip(self._paths, count()))
@@ -137,8 +139,11 @@ class Cells:
 
     def oversized_cells(self) -> list[Cell]:
         """Return the cells that have more than a page of series."""
-        table = self._known_to_named
-        return [cell for cell in self.wanted if len(table[cell]) > MAX_PAGE_SIZE]
+        cells = []
+        for cell in self.wanted:
+            if len(self._known_to_named[cell]) > MAX_PAGE_SIZE:
+                cells.append(cell)
+        return cells
 
     def views(self, cells: SeriesByCell) -> Iterator[View]:
         """Yield the views of queries that name all wanted groups, and of queries that
@@ -150,12 +155,12 @@ class Cells:
         `wanted` contains then.
         """
         yield View(self._matched, cells)
-        if self._groups_apart:
-            for counts, set_cells in zip(
-                self._matched_apart, self._separate_sets(cells), strict=True
-            ):
-                if set_cells:
-                    yield View(counts, set_cells)
+        if not self._groups_apart:
+            return
+        sets = zip(self._matched_apart, self._separate_sets(cells), strict=True)
+        for counts, set_cells in sets:
+            if set_cells:
+                yield View(counts, set_cells)
 
     @cached_property
     def _named(self) -> dict[str, None]:
@@ -196,8 +201,9 @@ class Cells:
         tables: list[SeriesByCell] = [{} for _ in self._groups_apart]
         for cell, cell_series in cells.items():
             for series in cell_series:
-                if series.reporting_group_id in set_of:
-                    table = tables[set_of[series.reporting_group_id]]
+                group_id = series.reporting_group_id
+                if group_id in set_of:
+                    table = tables[set_of[group_id]]
                     table.setdefault(cell, []).append(series)
         return tables
 
@@ -211,7 +217,7 @@ class Cells:
         sharing: dict[str, set[str]] = {group: set() for group in self._named}
         for cell_series in self.known.values():
             if len(cell_series) > 1:
-                groups = {series.reporting_group_id for series in cell_series}
+                groups = set(map(_group_id, cell_series))
                 for group in groups & sharing.keys():
                     sharing[group] |= groups - {group}
         sets: list[set[str]] = []
@@ -243,16 +249,16 @@ def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> in
     A response has at most 100 series of at most 50 metrics and 50 paths, and so has
     each further page of a cursor.
     """
-    paths_of = Counter(metric for metric, _ in crossings)
-    metrics_of = Counter(path for _, path in crossings)
+    path_counts = Counter(map(itemgetter(0), crossings))
+    metric_counts = Counter(map(itemgetter(1), crossings))
+    most_metrics = max([len(path_counts), *metric_counts.values()])
+    most_paths = max([len(metric_counts), *path_counts.values()])
     return max(
         ceil(series / MAX_PAGE_SIZE),
-        ceil(max([len(paths_of), *metrics_of.values()]) / MAX_METRIC_IDS),
-        ceil(max([len(metrics_of), *paths_of.values()]) / MAX_SCOPE_COMBINATIONS),
+        ceil(most_metrics / MAX_METRIC_IDS),
+        ceil(most_paths / MAX_SCOPE_COMBINATIONS),
     )
 
 
 def _collect_groups(cells: Iterable[Iterable[CatalogueSeries]]) -> dict[str, None]:
-    return dict.fromkeys(
-        series.reporting_group_id for cell_series in cells for series in cell_series
-    )
+    return dict.fromkeys(map(_group_id, chain.from_iterable(cells)))

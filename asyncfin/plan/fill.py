@@ -29,6 +29,7 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Batch, Plan, batches_of
 
 L = TypeVar("L")
+_series_id = attrgetter("series_id")
 _metric = attrgetter("metric_id")
 _path = attrgetter("scopes")
 
@@ -44,7 +45,12 @@ def for_cache(
     """
     # An unlisted series is known to be empty.
     available = cached_ids | unlisted_ids
-    missing = [series for series in plan.series if series.series_id not in available]
+    missing_series, cached_series = [], []
+    for series in plan.series:
+        if series.series_id not in available:
+            missing_series.append(series)
+        if series.series_id in cached_ids:
+            cached_series.append(series)
     periods = plan.periods
     if periods is not None and (fill or isinstance(periods, Trailing)):
         periods = plan.catalogue.resolve(FiscalRange())
@@ -52,12 +58,12 @@ def for_cache(
         home_ids: set[str] = set()
         for batch in plan.batches:
             home_ids |= batch.home
-        if home_ids == {series.series_id for series in missing}:
+        if home_ids == set(map(_series_id, missing_series)):
             return plan  # nothing was cached since it was made
-    batches = batches_of(plan.catalogue, missing, periods, plan.question.value_version)
+    version = plan.question.value_version
+    batches = batches_of(plan.catalogue, missing_series, periods, version)
     if fill:
         batches = _fill_batches(batches, plan.catalogue, available)
-    cached_series = [item for item in plan.series if item.series_id in cached_ids]
     return evolve(plan, batches=batches, cached=tuple(cached_series))
 
 
@@ -65,7 +71,7 @@ def _fill_batches(
     batches: Sequence[Batch], catalogue: Catalogue, available: Set[str]
 ) -> tuple[Batch, ...]:
     """Widen batches with uncached series, at no extra request."""
-    uncached_ids = {series.series_id for series in catalogue.series} - available
+    uncached_ids = set(catalogue.places) - available
     for batch in batches:
         uncached_ids -= batch.matched
     # Each round of `_widen` examines the whole catalogue.
@@ -129,7 +135,7 @@ def _widen(batch: Batch, catalogue: Catalogue, uncached_ids: Collection[str]) ->
         metric_ids=tuple(metrics),
         scope_combinations=tuple(paths),
         reporting_group_ids=groups,
-        matched=frozenset(series.series_id for series in matches),
+        matched=frozenset(map(_series_id, matches)),
     )
 
 

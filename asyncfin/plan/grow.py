@@ -112,7 +112,10 @@ class _Growth:
         return self._batch
 
     def series(self) -> list[CatalogueSeries]:
-        return [series for cell in self.batch() for series in self._unassigned[cell]]
+        series: list[CatalogueSeries] = []
+        for cell in self.batch():
+            series += self._unassigned[cell]
+        return series
 
     def assign(self, cells: list[Cell], assigned_ids: set[str]) -> None:
         """Drop the assigned series of these cells."""
@@ -143,9 +146,13 @@ class _Counts:
         self.total: list[dict[int, int]] = []
         self._hubs: list[list[tuple[int, int]]] = []
         for side in self.unassigned:
-            self.total.append({line: sum(side[line].values()) for line in side})
-            hubs = [(-len(cells), line) for line, cells in side.items()]
+            totals: dict[int, int] = {}
+            hubs: list[tuple[int, int]] = []
+            for line, cells in side.items():
+                totals[line] = sum(cells.values())
+                hubs.append((-len(cells), line))
             heapify(hubs)
+            self.total.append(totals)
             self._hubs.append(hubs)
 
     def assign(self, cell: Cell, count: int) -> None:

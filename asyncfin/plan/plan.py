@@ -96,7 +96,7 @@ class Plan:
         Without batches, as everything is cached, one for the metadata may be needed
         (`Client`, `max_age`).
         """
-        return sum(batch.requests for batch in self.batches)
+        return _count_requests(self.batches)
 
     @cached_property
     def lower_bound(self) -> int:
@@ -128,7 +128,9 @@ class Plan:
         batches = counted(len(self.batches), "batch", "batches")
         requests = counted(self.requests, "request")
         bound = counted(self.lower_bound, "request")
-        foreign = sum(len(batch.matched) - len(batch.home) for batch in self.batches)
+        foreign_count = 0
+        for batch in self.batches:
+            foreign_count += len(batch.matched) - len(batch.home)
         lines = [
             named_entity(self.catalogue),
             f"publication {self.catalogue.dataset_id}",
@@ -143,9 +145,10 @@ class Plan:
             f"{MAX_PAGE_SIZE} series"
         )
         lines.append(f"lower bound: {bound}; the limits of a query allow no fewer")
-        if foreign:
+        if foreign_count:
             lines.append(
-                f"{foreign:,} other series match these queries; only a cache keeps them"
+                f"{foreign_count:,} other series match these queries; only a cache "
+                "keeps them"
             )
         lines.append(f"periods: {self.question.periods}{self._describe_periods()}")
         lines.append(f"values: {self.question.value_version}")
@@ -183,7 +186,9 @@ class Plan:
         notes = []
         if len(self.batches) > len(rows):
             notes.append(f"{len(self.batches) - len(rows):,} more batches not shown")
-        tables = [Table(heads, rows)] if rows else []
+        tables = []
+        if rows:
+            tables.append(Table(heads, rows))
         return document(str(self).split("\n"), tables, notes)
 
 
@@ -227,8 +232,9 @@ def _find_products(cells: Cells) -> list[CrossProduct]:
     # What follows a cursor is planned first: neither strips nor grown batches can
     # contain it.
     remainder = dict(cells.wanted)
-    oversized_cells = cells.oversized_cells()
-    products = [cells.cross_product(remainder.pop(cell)) for cell in oversized_cells]
+    products = []
+    for cell in cells.oversized_cells():
+        products.append(cells.cross_product(remainder.pop(cell)))
     wanted_count = sum(map(len, cells.wanted.values()))
     bound = lower_bound(wanted_count, cells.wanted) - _count_requests(products)
     homes = _find_homes(cells, remainder, bound)
@@ -273,5 +279,5 @@ def _find_homes(
     return homes
 
 
-def _count_requests(products: Iterable[CrossProduct]) -> int:
-    return sum(product.requests for product in products)
+def _count_requests(queries: Iterable[Batch | CrossProduct]) -> int:
+    return sum(query.requests for query in queries)

@@ -66,9 +66,11 @@ class Question:
     @property
     def key(self) -> Hashable:
         """A key that two questions share if one answer serves both."""
-        # By identity: a Catalogue has thousands of series, and hashing them would take
-        # longer than a request.
-        source = id(self.source) if isinstance(self.source, Catalogue) else self.source
+        source: Hashable = self.source
+        if isinstance(self.source, Catalogue):
+            # By identity: it has thousands of series, and hashing them would take
+            # longer than a request.
+            source = id(self.source)
         key = (
             source,
             self.select,
@@ -125,8 +127,10 @@ class Question:
         missing = dict(self.judge(catalogue).missing)
         labels: list[str] = []
         if isinstance(self.periods, Exact):
-            exact, catalogue_periods = self.periods.periods, set(catalogue.periods)
-            labels += [str(item) for item in exact if item not in catalogue_periods]
+            catalogue_periods = set(catalogue.periods)
+            for period in self.periods.periods:
+                if period not in catalogue_periods:
+                    labels.append(period.label)
         elif not _has_periods(catalogue, self.periods):
             labels.append(str(self.periods))
         if labels:

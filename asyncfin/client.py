@@ -44,9 +44,9 @@ from asyncfin.read.entity import (
     read_versions,
 )
 from asyncfin.read.many import EntityIds, read_many
-from asyncfin.read.publications import Publications
+from asyncfin.read.publications import Publications, Standing
 from asyncfin.read.query import (
-    plan_read,
+    plan_question,
     read_question,
     stream_question,
 )
@@ -369,8 +369,10 @@ class Client:
             SelectionError: an argument is not as described.
         """
         read = Read(self._publications, everything(entity_id, max_age), "catalogue")
-        fresh = await read.fresh_publication()
-        return None if fresh is None else fresh.publication.catalogue
+        last = await read.last_publication()
+        if last is None or last.standing is not Standing.CURRENT:
+            return None
+        return last.publication.catalogue
 
     def query_pages(
         self,
@@ -441,8 +443,7 @@ class Client:
         question = Question(
             source, select, periods, value_version, max_age, fill_cache, allow_missing
         )
-        read = Read(self._publications, question, "plan")
-        return await read.attempt(partial(plan_read, read))
+        return await plan_question(self._publications, question)
 
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question. Errors are those of `query`.

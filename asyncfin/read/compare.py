@@ -200,10 +200,9 @@ class _Comparing:
         assert self.periods is not None
         question = evolve(read.question, source=catalogue, periods=self.periods)
 
-        async def lead() -> Panel:
-            publication = self.publications.of(catalogue)
-            plan = await plan_for(read, question, publication, batches=False)
-            return await read_panel(read, plan)
+        async def lead() -> tuple[object, Panel, bool]:
+            plan = await plan_for(read, question, catalogue)
+            return read, await read_panel(read, plan), read.is_stale
 
         self.panels[entity_id] = await share(read, question.key, lead)
 

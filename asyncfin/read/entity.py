@@ -99,10 +99,9 @@ async def read_versions(
 
 async def _read_panels(read: Read, versions: Sequence[ValueVersion]) -> list[Panel]:
     catalogue, panels, request_count = await read.catalogue(), list[Panel](), 0
-    publication = read.publications.of(catalogue)
     for version in versions:
         question = evolve(read.question, value_version=version)
-        plan = await plan_for(read, question, publication)
+        plan = await plan_for(read, question, catalogue)
         panel = await read_panel(read, plan)
         # The requests of each, which are counted for the whole read.
         panels.append(evolve(panel, requests=read.requests - request_count))

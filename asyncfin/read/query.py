@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Awaitable,
     Callable,
+    Coroutine,
     Hashable,
     Sequence,
 )
@@ -24,7 +24,7 @@ from contextlib import (
 from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from attrs import evolve
 
@@ -78,24 +78,25 @@ async def read_shared(read: Read, first_plan: Plan | None = None) -> Panel:
     if first_plan is None and (panel := await _find_panel(read)) is not None:
         return panel
 
-    async def attempt() -> Panel:
+    async def attempt() -> tuple[object, Panel, bool]:
         nonlocal first_plan
-        plan, first_plan = first_plan or await plan_read(read, batches=False), None
+        plan, first_plan = first_plan or await plan_read(read), None
         panel = await read_panel(read, plan)
         _store_panel(read, panel)
-        return panel
+        return read, panel, read.is_stale
 
     return await share(read, read.question.key, partial(read.attempt, attempt))
 
 
 async def share(
-    read: Read, key: Hashable, work: Callable[[], Awaitable[Panel]]
+    read: Read,
+    key: Hashable,
+    lead: Callable[[], Coroutine[Any, Any, tuple[object, Panel, bool]]],
 ) -> Panel:
-    """Return the panel of a pending equal query, or begin to read it."""
+    """Return the panel of a pending equal query, or begin to read it.
 
-    async def lead() -> tuple[object, Panel, bool]:
-        return read, await work(), read.is_stale
-
+    `lead` returns the read that sends the requests, its panel, and whether it is stale.
+    """
     pending = read.publications.pending_panels
     leader, panel, read.is_stale = await pending.share(key, lead)
     # The requests count for the query that sent them.
@@ -129,56 +130,64 @@ async def read_panel(read: Read, plan: Plan) -> Panel:
 # Plans.
 
 
-async def plan_read(read: Read, *, batches: bool = True) -> Plan:
+async def plan_question(publications: Publications, question: Question) -> Plan:
+    """Return the plan of a question, as `Client.plan` describes."""
+    read = Read(publications, question, "plan")
+    plan = await read.attempt(partial(plan_read, read))
+    if read.cache is None:
+        return plan
+    return await _plan_missing(read, plan, await _load_blocks(read, plan))
+
+
+async def plan_read(read: Read) -> Plan:
     """Return the plan of a read's question, made with a cached catalogue if there is
     one.
 
     That may be stale. What is requested with it is then rejected. Before it leads to a
     SelectionError, or to a plan without series, one request for the metadata confirms
-    it. With a cache and without `batches`, the plan has no batches yet.
+    it.
     """
-    question, publication, is_current = read.question, None, True
+    question = read.question
     if isinstance(question.source, Catalogue):
-        publication = read.publications.of(question.source)
-    elif (last := await read.last_publication()) is not None:
-        publication, is_current = last.publication, last.standing is Standing.CURRENT
-    if publication is not None:
+        return await plan_for(read, question, question.source)
+    last = await read.last_publication()
+    if last is not None:
+        is_current = last.standing is Standing.CURRENT
         try:
-            plan = await plan_for(read, question, publication, batches=batches)
+            plan = await plan_for(read, question, last.publication.catalogue)
             if is_current or plan.series:
                 return plan
         except SelectionError:
             if is_current:
                 raise
     publication = await read.current_publication()
-    return await plan_for(read, question, publication, batches=batches)
+    return await plan_for(read, question, publication.catalogue)
 
 
-async def plan_for(
-    read: Read, question: Question, publication: Publication, *, batches: bool = True
-) -> Plan:
-    """Return the plan of a query for a publication. No request."""
-    catalogue = publication.catalogue
+async def plan_for(read: Read, question: Question, catalogue: Catalogue) -> Plan:
+    """Return the plan of a question for a catalogue. No request.
+
+    With a cache it has no batches yet: they depend on what is cached.
+    """
+    plans = read.publications.of(catalogue).plans
     # A predicate may depend on anything, so a Select with one may mean other series the
     # next time.
     key = question.key if question.select.where is None else None
-    plan = None if key is None else publication.plans.get(key)
-    if plan is None:
-        # The error names close matches, which are searched for among all ids.
-        has_error = question.judge(catalogue).missing and not question.allow_missing
-        resolve = partial(question.resolve, catalogue)
-        series, periods = await _run(resolve, aside=bool(has_error))
-        plan = Plan(question, catalogue, periods, series)
-        if read.cache is None:  # otherwise its batches depend on what is cached
-            version = question.value_version
-            make = partial(batches_of, catalogue, series, periods, version)
-            is_large = len(series) > _PLANNED_INLINE
-            plan = evolve(plan, batches=await _run(make, aside=is_large))
-        if key is not None:
-            publication.plans.put(key, plan)
-    if read.cache is None or not batches:
+    if key is not None and (plan := plans.get(key)) is not None:
         return plan
-    return await _plan_missing(read, plan, await _load_blocks(read, plan))
+    # The error names close matches, which are searched for among all ids.
+    has_error = question.judge(catalogue).missing and not question.allow_missing
+    resolve = partial(question.resolve, catalogue)
+    series, periods = await _run(resolve, aside=bool(has_error))
+    plan = Plan(question, catalogue, periods, series)
+    if read.cache is None:
+        version = question.value_version
+        make = partial(batches_of, catalogue, series, periods, version)
+        is_large = len(series) > _PLANNED_INLINE
+        plan = evolve(plan, batches=await _run(make, aside=is_large))
+    if key is not None:
+        plans.put(key, plan)
+    return plan
 
 
 async def _run(make: Callable[[], T], *, aside: bool) -> T:
@@ -221,13 +230,12 @@ async def _find_panel(read: Read) -> Panel | None:
     """
     publications = read.publications
     panel = publications.panels.get(read.question.key)
-    last = None if panel is None else await read.fresh_publication()
-    # After `cache.clear()` the catalogue is another object.
-    if (
-        panel is None
-        or last is None
-        or last.publication.catalogue is not panel.catalogue
-    ):
+    if panel is None:
+        return None
+    last = await read.last_publication()
+    if last is None or last.standing is not Standing.CURRENT:
+        return None
+    if last.publication.catalogue is not panel.catalogue:  # `cache.clear()` was called
         return None
     if panel.confirmed_at != last.sent_at:
         panel = reconfirmed(panel, last.sent_at)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Self, TypeVar
 
-from asyncfin.cache.record import EntityRecord
+from asyncfin.cache.record import EntityRecord, later
 from asyncfin.errors import (
     AsyncfinError,
     BucketUnavailableError,
@@ -126,41 +126,41 @@ class Read:
         """
         sender, began = self.publications.sender, running_loop().time()
 
-        def call(event: Event) -> None:
+        def announce(event: Event) -> None:
             if context is None:
                 sender.announce(event)
             else:
                 context.run(sender.announce, event)
 
         identity = (self.operation, self.entity_id, next_serial(), sender.lane)
-        failure: type[BaseException] | None = None
-        call(QuestionStarted(*identity))
+        failure: str | None = None
+        announce(QuestionStarted(*identity))
         try:
             yield self
-            failure = None if self.error is None else type(self.error)
+            if self.error is not None:
+                failure = type(self.error).__name__
         except BaseException as error:
-            failure = type(error)
-            if isinstance(error, asyncio.CancelledError) and error.args == (
-                TIME_IS_UP,
-            ):
-                failure = TimeoutError
+            failure = type(error).__name__
+            if isinstance(error, asyncio.CancelledError) and TIME_IS_UP in error.args:
+                failure = "TimeoutError"
             raise
         finally:
-            has_result = self._dataset_id is not None
-            call(
-                QuestionFinished(
-                    *identity,
-                    series=self._series if has_result else None,
-                    periods=len(self._periods) if has_result else None,
-                    requests=self.requests,
-                    cached=self.cached,
-                    stale=self.is_stale,
-                    restarts=self.restarts,
-                    dataset_id=self._dataset_id,
-                    failure=None if failure is None else failure.__name__,
-                    seconds=running_loop().time() - began,
-                )
+            series = periods = None
+            if self._dataset_id is not None:
+                series, periods = self._series, len(self._periods)
+            event = QuestionFinished(
+                *identity,
+                series=series,
+                periods=periods,
+                requests=self.requests,
+                cached=self.cached,
+                stale=self.is_stale,
+                restarts=self.restarts,
+                dataset_id=self._dataset_id,
+                failure=failure,
+                seconds=running_loop().time() - began,
             )
+            announce(event)
 
     def add(self, panel: Panel) -> None:
         """Count the result, or a piece of it."""
@@ -259,31 +259,29 @@ class Read:
         """Return how this read stands to a publication, by the entity's record and by
         what the read itself has confirmed: the later one counts.
         """
-        names_it = record is not None and record.names(dataset_id)
-        is_confirmed = False
-        if self.confirmed is not None and self.confirmed.names(dataset_id):
-            is_later = record is None or self.confirmed.sent_at >= record.sent_at
-            is_confirmed = names_it or is_later
-        # How many seconds before this read the record's request was sent; clocks of
-        # machines differ.
+        now = self.publications.clock()
+        latest = later(record, self.confirmed, now)
         age = inf
-        if record is not None:
-            age = (self.began - record.sent_at).total_seconds()
-            if record.sent_at > self.publications.clock():  # by a clock that is ahead
+        if latest is not None:
+            # How many seconds before this read its request was sent; clocks of machines
+            # differ.
+            age = (self.began - latest.sent_at).total_seconds()
+            if latest.sent_at > now:  # by a clock that is ahead
                 age = -age
-        if record is not None and record.dataset_id is None and not is_confirmed:
-            is_young = self.max_age and age <= self.max_age
-            return Standing.REJECTED if is_young else Standing.UNCONFIRMED
+            if latest.dataset_id is None:
+                is_young = self.max_age and age <= self.max_age
+                return Standing.REJECTED if is_young else Standing.UNCONFIRMED
         token = self.publications.sender.tokens.held
         if token is not None and token.rejection is not None:
             return Standing.UNCONFIRMED
-        if (
-            is_confirmed
-            or self.has_fixed_publication
-            or (names_it and age <= self.max_age)
-        ):
+        if self.has_fixed_publication:
             return Standing.CURRENT
-        if names_it and age <= self.stale_if_error:
+        if latest is None or not latest.names(dataset_id):
+            return Standing.UNCONFIRMED
+        is_confirmed = self.confirmed is not None and self.confirmed.names(dataset_id)
+        if is_confirmed or age <= self.max_age:
+            return Standing.CURRENT
+        if age <= self.stale_if_error:
             return Standing.STALE
         return Standing.UNCONFIRMED
 
@@ -300,25 +298,40 @@ class Read:
         )
 
     async def metadata(
-        self, *, soon: bool = False, fresh: bool = False, start: Start | None = None
+        self, *, fresh: bool = False, start: Start | None = None
     ) -> Dataset:
         """Return the entity's current dataset (spec 4.1). One request.
 
-        With `soon` an interactive query waits for two seconds from its sending. With
-        `fresh`, and after a restart, no cache on the way may respond. `start` is that
-        of `Sender.send`.
+        With `fresh`, and after a restart, no cache on the way may respond. `start` is
+        that of `Sender.send`.
         """
-        sender = self.publications.sender
-        if soon and sender.lane != "bulk":
-            return await sender.soon(
-                lambda start: self.metadata(fresh=fresh, start=start)
-            )
         request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
         response = await self.send(request, start=start)
         dataset = read_dataset(request, response)
         self.record_confirmation(dataset.dataset_id, response.sent_at)
         await self._store_confirmation()
         return dataset
+
+    async def _find_current(self, standing: Standing) -> Dataset | None:
+        """Return the entity's current dataset, or None if it cannot be found out and a
+        stale result may be returned.
+
+        Where that is so, an interactive query waits for two seconds from the sending.
+        """
+        is_stale_usable = standing is Standing.STALE
+        sender = self.publications.sender
+        try:
+            if is_stale_usable and sender.lane != "bulk":
+                return await sender.soon(lambda start: self.metadata(start=start))
+            return await self.metadata()
+        except AsyncfinError as error:
+            # A 401, 403 or 404 shows that it is not the current one.
+            is_inconclusive = error.concerns == "service" or isinstance(
+                error, (RateLimitedError, BucketUnavailableError)
+            )
+            if not is_stale_usable or not is_inconclusive:
+                raise
+            return None
 
     @asynccontextmanager
     async def detecting_change(self, dataset_id: str) -> AsyncIterator[None]:
@@ -364,13 +377,6 @@ class Read:
         standing = self._judge(record, record.dataset_id)
         return LastPublication(publication, record.sent_at, standing)
 
-    async def fresh_publication(self) -> LastPublication | None:
-        """Return the publication if it counts as the current one without a request."""
-        last = await self.last_publication()
-        if last is None or last.standing is not Standing.CURRENT:
-            return None
-        return last
-
     async def current_publication(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is cached."""
         # Here, as reads of another `max_age` share what follows.
@@ -401,16 +407,16 @@ class Read:
         """
         if isinstance(self.question.source, Catalogue):
             return self.question.source
-        fresh = await self.fresh_publication()
-        if fresh is not None:
-            return fresh.publication.catalogue
-        return (await self.current_publication()).catalogue
+        last = await self.last_publication()
+        if last is not None and last.standing is Standing.CURRENT:
+            return last.publication.catalogue
+        publication = await self.current_publication()
+        return publication.catalogue
 
     async def _read_publication(self) -> LastPublication:
         last, record = await self.last_publication(), await self._get_record()
         is_rejected = record is not None and record.dataset_id is None
-        is_first = not (last or self.successor or self.restarts or is_rejected)
-        if is_first:
+        if not (last or self.successor or self.restarts or is_rejected):
             async with self.claim():
                 # Another process may have read it meanwhile.
                 last = await self.last_publication()
@@ -420,12 +426,11 @@ class Read:
         # Another client or process may have confirmed it meanwhile.
         if last is not None and last.standing is Standing.CURRENT:
             return last
-        is_stale_usable = last is not None and last.standing is Standing.STALE
-        try:
-            current = current or await self.metadata(soon=is_stale_usable)
-        except AsyncfinError as error:
-            if last is None or not is_stale_usable or not _is_inconclusive(error):
-                raise
+        if current is None:
+            standing = Standing.UNCONFIRMED if last is None else last.standing
+            current = await self._find_current(standing)
+        if current is None:
+            assert last is not None  # and stale
             return last
         assert self.confirmed is not None  # by the metadata
         sent_at = self.confirmed.sent_at
@@ -504,20 +509,15 @@ class Read:
             standing = self._judge(record, dataset_id)
             if standing is Standing.REJECTED and record is not None:
                 raise self._make_rejection(record)
-            confirmed_at = self._find_last_time(record, dataset_id)
             if standing is Standing.CURRENT:
                 self.is_stale = False
-                return confirmed_at
-            is_stale_usable = standing is Standing.STALE
-            if self.is_stale and is_stale_usable:  # this read has asked already
-                return confirmed_at
-            try:
-                current = await self.metadata(soon=is_stale_usable)
-            except AsyncfinError as error:
-                if not is_stale_usable or not _is_inconclusive(error):
-                    raise
+                break
+            if self.is_stale and standing is Standing.STALE:
+                break  # this read has asked already
+            current = await self._find_current(standing)
+            if current is None:
                 self.is_stale = True
-                return confirmed_at
+                break
             if (
                 not current.is_publication(dataset_id)
                 and not self.has_fixed_publication
@@ -532,16 +532,11 @@ class Read:
                     entity_id=self.entity_id,
                     at=self.publications.clock(),
                 )
-        return self._find_last_time(record, dataset_id)
-
-    def _find_last_time(
-        self, record: EntityRecord | None, dataset_id: str
-    ) -> datetime | None:
-        latest = NEVER
+        confirmed_at: datetime | None = None
         for observation in (record, self.confirmed):
             if observation is not None and observation.names(dataset_id):
-                latest = max(latest, observation.sent_at)
-        return None if latest == NEVER else latest
+                confirmed_at = max(confirmed_at or NEVER, observation.sent_at)
+        return confirmed_at
 
 
 def _make_change(rejection: ServiceError, message: str) -> DatasetChangedError:
@@ -554,12 +549,3 @@ def _make_change(rejection: ServiceError, message: str) -> DatasetChangedError:
 def everything(entity_id: str, max_age: float | None = None) -> Question:
     """Return the question for all that an entity has."""
     return Question(entity_id, _EVERY_SERIES, _EVERY_PERIOD, max_age=max_age)
-
-
-def _is_inconclusive(error: AsyncfinError) -> bool:
-    """Return whether an error does not show if the publication is current, unlike a
-    401, 403 or 404.
-    """
-    return error.concerns == "service" or isinstance(
-        error, (RateLimitedError, BucketUnavailableError)
-    )

@@ -4,6 +4,9 @@ import sys
 from importlib import import_module
 from typing import Any
 
+# By name, once they are imported: while one thread imports a module, others see a part.
+_modules: dict[str, Any] = {}
+
 
 def library(name: str, extra: str) -> Any:
     """Return a module of a package that one of the extras installs, or raise
@@ -12,8 +15,8 @@ def library(name: str, extra: str) -> Any:
     # A table takes hundreds of them, and the machinery of imports half a microsecond
     # for each.
     package = name.partition(".")[0]
-    if (module := sys.modules.get(name)) and sys.modules.get(package):
-        return module
+    if name in _modules and sys.modules.get(package):
+        return _modules[name]
     try:
         import_module(package)
     except ModuleNotFoundError as error:
@@ -23,7 +26,8 @@ def library(name: str, extra: str) -> Any:
             f"{package} is not installed: pip install 'asyncfin[{extra}]'", name=package
         )
     else:
-        return import_module(name)
+        _modules[name] = import_module(name)
+        return _modules[name]
     raise missing
 
 

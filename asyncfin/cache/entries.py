@@ -53,11 +53,11 @@ class LeastRecentlyUsed(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """The value of a key, which counts as its use, or None if there is none."""
-        try:
+        with self.lock:
+            if key not in self._entries:
+                return None
             self._entries.move_to_end(key)
             return self._entries[key][0]
-        except KeyError:  # in between too: another thread may have evicted it
-            return None
 
     def put(self, key: K, value: V) -> None:
         """Store the value of a key, in place of the one it had."""

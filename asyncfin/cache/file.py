@@ -24,6 +24,7 @@ from errno import ELOOP
 from functools import cache, partial
 from hashlib import scrypt
 from pathlib import Path
+from threading import Lock
 from time import time
 from typing import TypeVar
 
@@ -104,6 +105,9 @@ class FileCache(Cache):
         self._folder = Path(os.path.abspath(path))
         checks.positive_int("max_bytes", max_bytes)
         self._files = FolderStore(self._folder, max_bytes, clock)
+        # What a token's data goes by in the folder: by that in memory, and the salt.
+        self._keys: dict[tuple[bytes, bytes], bytes] = {}
+        self._keys_lock = Lock()
         memory = min(MEMORY_BYTES, max_bytes)
         super().__init__(memory, clock, self._files, str(self._folder), account=account)
 
@@ -119,16 +123,22 @@ class FileCache(Cache):
             )
         files = self._files
 
-        async def derive() -> bytes:
-            salt = await files.salt()
-            # Slow on purpose, so that no token can be guessed from the folder.
-            key = await asyncio.to_thread(
-                scrypt, token.encode(), salt=salt, n=2**14, r=8, p=1
-            )
-            return partition_key(base_url, "token", key)
+        account = partition_key(base_url, "token", self._secret + token.encode())
 
-        key = partition_key(base_url, "token", self._secret + token.encode())
-        return Partition(self, key, derive)
+        def stretch(salt: bytes) -> bytes:
+            # Slow on purpose, so that no token can be guessed from the folder. Clients
+            # that begin together wait for the first one's.
+            with self._keys_lock:
+                if (account, salt) not in self._keys:
+                    key = scrypt(token.encode(), salt=salt, n=2**14, r=8, p=1)
+                    stored_account = partition_key(base_url, "token", key)
+                    self._keys[account, salt] = stored_account
+                return self._keys[account, salt]
+
+        async def derive() -> bytes:
+            return await asyncio.to_thread(stretch, await files.salt())
+
+        return Partition(self, account, derive)
 
 
 class FolderStore:

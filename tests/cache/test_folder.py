@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from hashlib import scrypt
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,25 @@ async def test_nothing_secret_is_in_folder(tmp_path: Path) -> None:
     assert not any(b"s3cr3t" in file.read_bytes() for file in files)
     assert "s3cr3t" not in repr([files, cache, part, vars(cache), vars(part)])
     assert len((tmp_path / "cache" / "salt").read_bytes()) == 32
+
+
+async def test_clients_of_token_share_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is slow to make: clients that begin together or later make it once."""
+    made_keys = []
+
+    def count(*arguments: bytes, **options: int) -> bytes:
+        made_keys.append(options)
+        return scrypt(*arguments, **options)
+
+    monkeypatch.setattr("asyncfin.cache.file.scrypt", count)
+    cache = FileCache(tmp_path)
+    clients = [cache.partition(URL, TOKEN) for _ in range(20)]
+    await asyncio.gather(*(client.record(ENTITY) for client in clients))
+    await cache.partition(URL, TOKEN).record(ENTITY)
+    assert len(made_keys) == 1
+    await cache.partition(URL, "another-token").record(ENTITY)
+    assert len(made_keys) == 2
+    assert cache.stats().broken == 0
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "another's"])

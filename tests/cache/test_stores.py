@@ -1,12 +1,15 @@
 """What every cache keeps, for whom, and what it lets go first."""
 
+import sys
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+from asyncfin.cache.entries import LeastRecentlyUsed
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import EntityRecord
@@ -241,3 +244,27 @@ async def test_inspecting_reads_what_the_cache_has(make_cache: MakeCache) -> Non
     stats = await cache.inspect()
     assert (stats.series, stats.hits, stats.misses, stats.broken) == (2, 5, 2, 0)
     assert 0 < stats.bytes <= cache.stats().bytes
+
+
+def test_memory_is_counted_while_threads_read() -> None:
+    """Reading an entry moves it, which nothing that goes through all entries may see half done."""
+    memory: LeastRecentlyUsed[int, int] = LeastRecentlyUsed(1_000)
+    for number in range(300):
+        memory.put(number, number)
+    interval, ended = sys.getswitchinterval(), Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            for number in range(300):
+                memory.get(number)
+
+    thread = Thread(target=read)
+    sys.setswitchinterval(1e-5)
+    try:
+        thread.start()
+        counts = {len(memory.list_items()) for _ in range(2_000)}
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert counts == {300}

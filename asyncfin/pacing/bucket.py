@@ -378,12 +378,11 @@ class TokenBucket(LoopBucket):
     ) -> None:
         self._pace.grant(now, has_waited=has_waited)
         self._granted += 1
-        if counts:
-            self._allowance.spend(unix, 1)
-            # The waiters fail as soon as the day's budget is used up, not when they are
-            # next.
-            if self._allowance.budget is not None:
-                self._apply_allowance(self._allowance, unix)
+        self._allowance.apply(Change("take", counts), unix)
+        # The waiters fail as soon as the day's budget is used up, not when they are
+        # next.
+        if self._allowance.budget is not None:
+            self._apply_allowance(self._allowance, unix)
 
     async def _change(self, change: Change) -> None:
         unix = self._read_clock()

@@ -160,11 +160,6 @@ class Allowance:
             self.day = today
         self.exhausted_until = min(self.exhausted_until, now + DAY)
 
-    def spend(self, now: float, count: float) -> None:
-        """Add requests to today's spending."""
-        self.begin_day(now)
-        self.spending += count
-
     def apply(self, change: Change, now: float) -> None:
         """Make the part of a change that concerns the allowance."""
         self.begin_day(now)

@@ -178,7 +178,6 @@ class RedisBucket(SharedBucket):
         self._fallback = fallback
         self._silent = checks.positive_seconds("silent", silent)
         self._microseconds = microseconds
-        self._has_connected = False
         self._is_away = False  # the server does not respond, and the fallback paces
         # What the fallback has granted today, to be added to the shared spending.
         self._owed = Allowance(None)
@@ -208,21 +207,23 @@ class RedisBucket(SharedBucket):
                 if not self._is_away:  # else another request has met it
                     _log.warning("%s: the fallback paces for now", error)
                 self._is_away = True
-        # Whatever ended an earlier task, the server is contacted again: in the
-        # background, so that no request waits for it.
-        if self._retry is None or self._retry.done():
-            self._retry = asyncio.create_task(self._return_to_server())
-        if change.kind == "take":
-            # Not for longer: by then the server may be back, or the waiter have left.
-            try:
+        try:
+            if change.kind == "take":
+                # Not for longer: by then the server may be back, or the waiter have
+                # left.
                 async with asyncio.timeout(_AWAY):
                     await fallback.acquire(counts=bool(change.amount))
-            except TimeoutError:
-                return False, None
-            except AllowanceExhaustedError as error:
-                self._reject(error, only_counting=True)
-                return False, None
-        self._owed.apply(change, utc_now().timestamp())
+            self._owed.apply(change, utc_now().timestamp())
+        except TimeoutError:
+            return False, None
+        except AllowanceExhaustedError as error:
+            self._reject(error, only_counting=True)
+            return False, None
+        finally:
+            # Whatever ended an earlier task, the server is contacted again: in the
+            # background, so that no request waits for it.
+            if self._retry is None or self._retry.done():
+                self._retry = asyncio.create_task(self._return_to_server())
         return change.kind == "take", None
 
     async def _change_fallback(self, fallback: Bucket, change: Change) -> None:
@@ -257,20 +258,23 @@ class RedisBucket(SharedBucket):
 
     async def _return_to_server(self) -> None:
         """Add what the fallback has granted today, once the server responds."""
-        while self._is_away:
+        # A request may wait for the fallback when the server returns: its grant is
+        # added later.
+        while self._is_away or self._owed.spending:
             await asyncio.sleep(_AWAY)
             self._owed.begin_day(utc_now().timestamp())
             spending = self._owed.spending
             with suppress(BucketUnavailableError):
                 await self._evaluate(Change("spend", spending))
                 self._owed.spending = max(0.0, self._owed.spending - spending)
-                self._is_away = False
-                _log.warning(
-                    "the Redis server of %s responds again; %g requests granted by the"
-                    " fallback were added",
-                    self._key,
-                    spending,
-                )
+                was_away, self._is_away = self._is_away, False
+                if was_away:
+                    _log.warning(
+                        "the Redis server of %s responds again; %g requests granted by"
+                        " the fallback were added",
+                        self._key,
+                        spending,
+                    )
 
     async def _evaluate(self, change: Change) -> tuple[bool, SharedState]:
         """Run the script, and return whether a request was granted, and the state."""
@@ -280,9 +284,8 @@ class RedisBucket(SharedBucket):
         numbers = [EPSILON, *self._parameters.numbers(), float(change.amount)]
         script = (await self._clients.get()).register_script(_SCRIPT)
         # Connecting takes several round trips. In the background it has the time.
-        is_patient = self._is_away or (
-            self._fallback is None and not self._has_connected
-        )
+        is_connecting = self._fallback is None and self._state is None
+        is_patient = self._is_away or is_connecting
         limit = max(_CONNECTION, self._silent) if is_patient else self._silent
         try:
             async with unless_silent(limit):
@@ -295,7 +298,6 @@ class RedisBucket(SharedBucket):
             raise BucketUnavailableError(
                 f"the Redis server of {self._key} can't be used: {reason}"
             ) from None
-        self._has_connected = True
         is_granted, has_jumped, state_time, *values = map(float, reply)
         state = SharedState(
             values, self._parameters, state_time, is_look=change.kind == "look"

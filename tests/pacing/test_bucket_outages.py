@@ -243,6 +243,21 @@ async def test_slow_fallback_ends_with_outage(line: RedisLine, make: Callable[..
 
 
 @virtual
+async def test_grants_during_return_are_added(line: RedisLine, make: Callable[..., Any]) -> None:
+    """A request waits for the fallback while the server returns; what it is granted is added too."""
+    fallback = TokenBucket(0.8)
+    async with aclosing(make(rate=100, burst=10, fallback=fallback)) as bucket:
+        line.cut = True
+        waiting = [asyncio.ensure_future(bucket.acquire()) for _ in range(20)]
+        await asyncio.sleep(0.6)
+        line.cut = False
+        await asyncio.gather(*waiting)
+        assert fallback.stats().granted == 3
+        await asyncio.sleep(3)
+        assert (await bucket.inspect()).spent_today == 20
+
+
+@virtual
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.4])
 async def test_distant_server_grants_all_requests(delay: float, server: RedisServer) -> None:
     """Connecting takes several round trips, and is not taken for silence."""

@@ -178,7 +178,11 @@ def _print_result(
             all_periods=not latest,
             empty=form.empty,
         )
-        _print_layout(layout, [*layout.notes, counted(result.requests, "request")])
+        notes = [
+            f"{note} (--all shows them)" if note.endswith("left out") else note
+            for note in layout.notes
+        ]
+        _print_layout(layout, [*notes, counted(result.requests, "request")])
 
 
 def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> None:

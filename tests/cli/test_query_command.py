@@ -44,7 +44,7 @@ def test_empty_series_are_left_out(command: Command) -> None:
     asked = ("query", ENTITY, "--group", "years", "--exact", "FY2023")
     result = command(*asked)
     assert [row[0] for row in table_rows(result.out)] == ["series", "Sales of all kinds"]
-    assert "\n2 series without a value left out\n" in result.out
+    assert "\n2 series without a value left out (--all shows them)\n" in result.out
     everything = command(*asked, "--all").out
     assert len(table_rows(everything)) == 4
     assert "left out" not in everything
@@ -76,7 +76,8 @@ def test_latest_of_unnamed_periods_are_shown(command: Command) -> None:
     assert table_rows(out)[0] == ["series", *(f"FY{year}" for year in range(2013, 2025))]
     assert [row[0] for row in table_rows(out)[1:]] == ["Sales"]
     assert (
-        "the latest 12 of 15 periods are shown\n1 series without a value in these periods left out\n"
+        "the latest 12 of 15 periods are shown\n"
+        "1 series without a value in these periods left out (--all shows them)\n"
     ) in out
     assert "15 periods, FY2010 to FY2024" in out
     head, *rows = csv.reader(io.StringIO(command("query", LONG_ENTITY, "--csv").out))

@@ -9,7 +9,6 @@ import shlex
 import sys
 import tomllib
 import traceback
-from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -92,11 +91,7 @@ def run_commands(text: str, patch: pytest.MonkeyPatch) -> list[int]:
                 patch.setenv(*arguments[0].split("=", 1))
             else:
                 assert program == "asyncfin", line
-                with ExitStack() as stack:
-                    if ">" in arguments:
-                        *arguments, _, file = arguments
-                        stack.enter_context(redirect_stdout(stack.enter_context(open(file, "w"))))
-                    statuses.append(run(arguments))
+                statuses.append(run(arguments))
     return statuses
 
 

@@ -4,18 +4,23 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from operator import attrgetter, itemgetter, methodcaller
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from attrs import asdict, evolve
+from cyclopts import Parameter
 
-from asyncfin.cli.errors import UsageError, print_error
+from asyncfin.checks import check_entity_id
+from asyncfin.cli.errors import UsageError, prefix_errors, print_error
 from asyncfin.cli.options import (
     Form,
     IdsInput,
     Names,
     Selection,
     Service,
+    has_path,
+    open_text,
 )
 from asyncfin.cli.terminal import (
     print_csv,
@@ -23,6 +28,8 @@ from asyncfin.cli.terminal import (
     print_line,
     print_rows,
     print_table,
+    print_text,
+    replace_file,
 )
 from asyncfin.clock import utc_text
 from asyncfin.csv import csv_text
@@ -39,6 +46,12 @@ Matches: TypeAlias = "Sequence[tuple[int, Match]]"
 _MOST_MATCHES = 20
 _CLOSE = "nothing has all these words; close to them:"
 _LISTS = ("reporting_group_ids", "entity_ids")
+# Of a file of names.
+_COLUMNS = ["id", "name", "aliases"]
+_ADVICE = (
+    "give a CSV file that begins with the line id,name,aliases (`asyncfin names` "
+    "writes one)"
+)
 
 
 async def catalogue(
@@ -260,6 +273,7 @@ def _make_match(
 async def names(
     *entity_ids: str,
     ids: IdsInput = None,
+    file: Annotated[Path | None, Parameter(name="--into")] = None,
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
@@ -269,27 +283,68 @@ async def names(
     name and aliases: add names of your own as aliases, separated by |. With
     --names FILE, or ASYNCFIN_NAMES, every command then takes names for ids.
 
-      asyncfin names --ids ids.txt > names.csv
+      asyncfin names --ids ids.txt --into names.csv
       ASYNCFIN_NAMES=names.csv asyncfin catalogue apple
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or names of the file of
             --names.
         ids: A file of more entity ids, one a line; - for standard input.
+        file: Add the entities to this file. What it contains stays, and costs no
+            request.
     """
+    # The file of ASYNCFIN_NAMES may be the one that is to be written.
+    if names.names is not None and not has_path(str(names.names), folder=False):
+        names = Names(names=Path())
+    heads, rows = (_COLUMNS, []) if file is None else _read_names(file)
     entities = names.require_ids(entity_ids, ids)
     service.check()
 
     from asyncfin.cli.session import check_failed, connect, read_each
 
+    listed_ids = set(map(itemgetter("id"), rows))
+    missing = [entity_id for entity_id in entities if entity_id not in listed_ids]
     async with connect(service, "Reading", names) as (client, _):
-        answers = await read_each(client, entities, client.dataset)
-    if answers.results:
-        lines = [["id", "name", "aliases"]]
-        for entity_id, dataset in answers.results.items():
-            lines.append([entity_id, dataset.name, ""])
+        answers = await read_each(client, missing, client.dataset)
+    for entity_id, dataset in answers.results.items():
+        name = {"id": entity_id, "name": dataset.name}
+        rows.append(dict.fromkeys(heads, "") | name)
+    lines = [heads, *map(itemgetter(*heads), rows)]
+    if file is None:
         # As they are, so that --names reads the same names; a terminal gets them
         # escaped.
         is_raw = not sys.stdout.isatty()
         print_csv(csv_text(lines, raw=is_raw), raw=is_raw)
+    elif rows:
+        additions = len(answers.results)
+        if additions:
+            content = csv_text(lines, raw=True).encode()
+            replace_file(file, methodcaller("write", content))
+        total = counted(len(rows), "entity", "entities")
+        print_text(f"{file}: {total}, {additions:,} of them new")
     check_failed(answers.errors, answers.cause, len(entities), names)
+
+
+def _read_names(file: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the columns and rows of a file of names; those of an empty one if it does
+    not exist.
+    """
+    from asyncfin.names import read_rows
+
+    label = f"--into {file}"
+    if not file.exists():
+        if not file.parent.is_dir():
+            raise UsageError(f"{label} can't be written: {file.parent} is not a folder")
+        return _COLUMNS, []
+    with open_text(file, label, _ADVICE) as lines:
+        try:
+            heads, entries = read_rows(lines)
+            rows = list(entries)
+        except KeyError:
+            raise UsageError(
+                f"{label} does not have the columns id and name: {_ADVICE}"
+            ) from None
+    for line, row in enumerate(rows, 2):
+        with prefix_errors(f"{label}, line {line}"):
+            check_entity_id(row["id"])
+    return heads or _COLUMNS, rows

@@ -349,8 +349,8 @@ class Names:
             return ""
         return (
             ": give its id, O- and 32 characters, which the service's operator has, or "
-            "as --names FILE a file of names, which `asyncfin names ENTITY_ID > FILE` "
-            "writes"
+            "as --names FILE a file of names, which `asyncfin names ENTITY_ID --into "
+            "FILE` writes"
         )
 
     def _read_ids(self, path: Path) -> list[str]:

@@ -53,6 +53,7 @@ MISTAKES = [
     ("check id:", "entity must be an id"),
     ("extract --into night", "no entity is given: give entity ids or names"),
     ("extract --ids missing.txt --into night", "--ids missing.txt can't be read (No such file or directory)"),
+    ("names E --into no/such/folder.csv", "no/such is not a folder"),
     ("check E --names missing.csv", "--names: missing.csv can't be read (No such file or directory)"),
     ("extract E --into night --history --annual --last 3", "not the last 3 fiscal years, which each"),
     # Series.

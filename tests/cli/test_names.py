@@ -92,25 +92,53 @@ def test_names_writes_file_that_it_reads(command: Command, tmp_path: Path) -> No
     assert "no entity is given" in command("names").line
 
 
-def test_failed_names_keep_the_others(command: Command) -> None:
-    """The others are written, and the exit code is 1. It is that of the reason if all failed."""
-    printed = command("names", UNKNOWN_ID, ENTITY)
-    assert (printed.code, printed.out) == (1, f"id,name,aliases\r\n{ENTITY},Example [AG],\r\n")
-    lines = printed.err.splitlines()
+def test_names_are_merged_into_a_file(command: Command, service: Sandbox, tmp_path: Path) -> None:
+    """Edited names, aliases and further columns stay, and cost no request; only new ids are read."""
+    path = tmp_path / "names.csv"
+    path.write_text(f"id,name,aliases,note\n{ENTITY},My Example,EXA|mine,keep\n")
+    before = len(service.log)
+    result = command("names", ENTITY, RATIOS_ENTITY, "--into", str(path))
+    assert (result.code, result.out) == (0, f"{path}: 2 entities, 1 of them new\n")
+    assert len(service.log) - before == 1
+    assert path.read_text() == (
+        f"id,name,aliases,note\n{ENTITY},My Example,EXA|mine,keep\n{RATIOS_ENTITY},Ratios,,\n"
+    )
+    assert [each.name for each in tmp_path.iterdir()] == ["names.csv"]
+
+
+def test_failed_names_keep_the_others(command: Command, tmp_path: Path) -> None:
+    """The others are written, and the exit code is 1; it is that of the reason if all failed."""
+    path = tmp_path / "names.csv"
+    result = command("names", UNKNOWN_ID, ENTITY, "--into", str(path))
+    assert result.code == 1
+    assert path.read_text() == f"id,name,aliases\n{ENTITY},Example [AG],\n"
+    lines = result.err.splitlines()
     assert lines[0].startswith(f"asyncfin: {UNKNOWN_ID}: ")
     assert lines[1].startswith("asyncfin: 1 of 2 entities failed")
-    failed = command("names", UNKNOWN_ID)
-    assert (failed.code, failed.out) == (4, "")
+    printed = command("names", UNKNOWN_ID, RATIOS_ENTITY)
+    assert (printed.code, printed.out) == (1, f"id,name,aliases\r\n{RATIOS_ENTITY},Ratios,\r\n")
+    assert command("names", UNKNOWN_ID).code == 4
 
 
-def test_names_may_fill_the_variable(
+def test_failed_names_write_no_file(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shell makes the file that ASYNCFIN_NAMES names before the command reads it."""
+    """Where no entity could be read, no empty file shows success."""
     path = tmp_path / "names.csv"
-    path.touch()
+    result = command("names", UNKNOWN_ID, "--into", str(path))
+    assert (result.code, result.out, path.exists()) == (4, "", False)
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", "http://127.0.0.1:1")
+    result = command("names", ENTITY, "--into", str(path))
+    assert (result.code, result.out, path.exists()) == (6, "", False)
+
+
+def test_names_needs_no_file_of_names(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that the environment names may not exist yet."""
+    path = tmp_path / "names.csv"
     monkeypatch.setenv("ASYNCFIN_NAMES", str(path))
-    path.write_text(command("names", ENTITY).out)
+    assert command("names", ENTITY, "--into", str(path)).code == 0
     assert command("catalogue", "--publication", "example [ag]").code == 0
 
 

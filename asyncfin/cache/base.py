@@ -219,6 +219,8 @@ class Cache:
                 self._warned_at = now
                 # Its text may contain a URL with a password.
                 reason = getattr(error, "strerror", None) or type(error).__name__
+                if isinstance(error, TimeoutError):
+                    reason = "it takes too long"
                 text = printable(f"{self._place} can't be used at the moment: {reason}")
                 _log.warning("the cache in %s; it is skipped", text)
             return None
@@ -326,10 +328,10 @@ class Partition:
         if series_ids is not None and entry.series_ids.issuperset(series_ids):
             return entry.blocks
         parts = await self._read(key, entry.parts, decode_blocks)
-        entry = self._memory.get(key)  # others may have added to it meanwhile
         for part, blocks in parts.items():
+            # Not what memory has of it: that may have been evicted meanwhile.
             entry = entry.add(blocks, part)
-            self._memory.put(key, entry)
+            self._memory.add(key, blocks, part)
         return entry.blocks
 
     async def put_blocks(
@@ -350,7 +352,7 @@ class Partition:
             # In a thread, for it takes a millisecond a megabyte.
             blocks = await asyncio.to_thread(compress_blocks, blocks)
         part = secrets.token_hex(8)
-        self._memory.put(key, self._memory.get(key).add(blocks, part))
+        self._memory.add(key, blocks, part)
         series = sum(len(block.series_ids) for block in blocks)
         await self._put(key, part, series, partial(encode_blocks, blocks))
 

@@ -161,6 +161,11 @@ class Memory:
         else:
             self._entries.put(key, entry)
 
+    def add(self, key: Key, blocks: Iterable[Block], part: str) -> None:
+        """Add the blocks of a part to what is stored under a key."""
+        with self._entries.lock:
+            self.put(key, self.get(key).add(blocks, part))
+
     def has_room(self, blocks: Iterable[Block]) -> bool:
         """Whether blocks may stay as received: they are shared with the caller's
         panel.

@@ -118,7 +118,10 @@ class RedisStore:
         async with redis.pipeline(transaction=False) as steps:
             steps.hmget(self._prefix + group, fields)
             steps.pexpire(self._prefix + group, self._keep)
-            rows, _ = await steps.execute()
+            # A replica rejects the second step, and has served the first.
+            rows, _ = await steps.execute(raise_on_error=False)
+        if isinstance(rows, Exception):
+            raise rows
         return list(rows)
 
     async def put(self, key: str, body: bytes) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console
 
@@ -63,9 +63,32 @@ def print_line(text: str, style: str | None = None) -> None:
     screen().print(text, style=style)
 
 
+class _Lossy:
+    """A stream that drops what cannot be written: the terminal or the reader may be
+    gone.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def progress_console() -> Console:
-    """Return standard error for progress."""
-    return _Screen(stderr=True)
+    """Return standard error for progress; a command continues if writing there
+    fails.
+    """
+    return _Screen(file=cast(TextIO, _Lossy(sys.stderr)))
 
 
 def print_table(

@@ -296,7 +296,7 @@ def make_notes(part: Part) -> Iterator[str]:
         yield f"{part.name} does not have the periods {_join_labels(absent)}"
     cut_panel = panel.during(set(periods).intersection(panel.periods))
     for note in cut_panel.notes:
-        yield f"{part.name}: {note}"
+        yield f"{part.name}: {note.removesuffix(' and call latest()')}"
     for item, series, group, values in part.lines():
         name = f"{part.name}: {name_item(item)}"
         if group:

@@ -207,24 +207,27 @@ class RedisBucket(SharedBucket):
                 if not self._is_away:  # else another request has met it
                     _log.warning("%s: the fallback paces for now", error)
                 self._is_away = True
-        try:
-            if change.kind == "take":
-                # Not for longer: by then the server may be back, or the waiter have
-                # left.
+        self._contact_server()
+        if change.kind == "take":
+            # Not for longer: by then the server may be back, or the waiter have left.
+            try:
                 async with asyncio.timeout(_AWAY):
                     await fallback.acquire(counts=bool(change.amount))
-            self._owed.apply(change, utc_now().timestamp())
-        except TimeoutError:
-            return False, None
-        except AllowanceExhaustedError as error:
-            self._reject(error, only_counting=True)
-            return False, None
-        finally:
-            # Whatever ended an earlier task, the server is contacted again: in the
-            # background, so that no request waits for it.
-            if self._retry is None or self._retry.done():
-                self._retry = asyncio.create_task(self._return_to_server())
+            except TimeoutError:
+                return False, None
+            except AllowanceExhaustedError as error:
+                self._reject(error, only_counting=True)
+                return False, None
+        self._owed.apply(change, utc_now().timestamp())
+        self._contact_server()  # it may be back, and this grant be added
         return change.kind == "take", None
+
+    def _contact_server(self) -> None:
+        """Contact the server again, whatever ended an earlier task: in the background,
+        so that no request waits for it.
+        """
+        if self._retry is None or self._retry.done():
+            self._retry = asyncio.create_task(self._return_to_server())
 
     async def _change_fallback(self, fallback: Bucket, change: Change) -> None:
         """Let the fallback pace as the server would, whether or not it paces now.

@@ -25,7 +25,7 @@ MOST_PERIODS_NAMED = 6
 # The beginning of the line on requested periods.
 ABSENT = "no data for "
 # The line on series that a query of the last periods leaves empty.
-LATEST = "for the last values of each series, query all periods and take the latest"
+LATEST = "for the last values of each series, query all periods and call latest()"
 
 
 def heading(grids: Sequence[Grid]) -> str:

@@ -163,7 +163,7 @@ def _note_panels(panels: Sequence[Panel], periods: Sequence[Period]) -> Iterator
     names = entity_names(panel.catalogue for panel in panels)
     names_by_note: dict[str, dict[str, None]] = {}
     for panel in panels:
-        notes = list(panel.notes)
+        notes = [note.removesuffix(" and call latest()") for note in panel.notes]
         labels = [period.label for period in periods if not panel.covers(period)]
         if periods and set(periods).isdisjoint(panel.catalogue.periods):
             notes = ["no data for these periods"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import pytest
 
@@ -85,3 +86,21 @@ async def test_claim_of_failing_store_is_free() -> None:
     began = asyncio.get_running_loop().time()
     async with cache.partition(URL, "t").claim(ENTITY):
         assert asyncio.get_running_loop().time() - began < 0.1
+
+
+async def test_eviction_while_reading_loses_no_series() -> None:
+    """Blocks that were there before the store was read are part of the result."""
+    cache = DictCache()
+    part = cache.partition(URL, "t")
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    other = DictCache(cache.store.rows).partition(URL, "t")
+    await other.put_blocks(ENTITY, DATASET, "original", blocks(2))
+    get = cache.store.get
+
+    async def evict(keys: Sequence[str]) -> list[bytes | None]:
+        cache._memory.clear(None)
+        return await get(keys)
+
+    cache.store.get = evict  # type: ignore[method-assign]
+    cached_blocks = await part.blocks(ENTITY, DATASET, "original", ["S-1", "S-2"])
+    assert content(cached_blocks) == content((*blocks(1), *blocks(2)))

@@ -1,6 +1,8 @@
 """What every cache keeps, for whom, and what it lets go first."""
 
+import asyncio
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -268,3 +270,29 @@ def test_memory_is_counted_while_threads_read() -> None:
         thread.join()
         sys.setswitchinterval(interval)
     assert counts == {300}
+
+
+def test_threads_add_to_one_publication() -> None:
+    """What one of them has added stays when another one adds."""
+    cache, interval = MemoryCache(), sys.getswitchinterval()
+    numbers = range(80)
+
+    def put(numbers: Sequence[int]) -> None:
+        async def put_all() -> None:
+            part = cache.partition(URL, "a-token")
+            for number in numbers:
+                await part.put_blocks(ENTITY, DATASET, "original", blocks_by_number[number])
+
+        asyncio.run(put_all())
+
+    blocks_by_number = {number: blocks(number) for number in numbers}
+    threads = [Thread(target=put, args=(numbers[start::4],)) for start in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert cache.stats().series == len(numbers)

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,21 @@ async def test_publication_is_read_despite_redis(trouble: str, server: RedisServ
     cache = RedisCache(server.url, account="desk")
     await check(cache, lambda: spoil(server, trouble))
     await cache.aclose()
+
+
+async def test_read_only_redis_serves_new_processes(server: RedisServer) -> None:
+    """After a failover the figures are there, and only their expiry can't be moved."""
+    from asyncfin import RedisCache
+
+    async with Sandbox(OLD) as sandbox:
+        for requests in (None, 0):
+            async with (
+                aclosing(RedisCache(server.url, account="desk")) as cache,
+                Client(sandbox.base_url, sandbox.token, cache=cache, max_age=600) as client,
+            ):
+                panel = await client.query(ENTITY, Select(), FiscalRange())
+            assert requests in (None, panel.requests)
+            await spoil(server, "read-only")
 
 
 @pytest.mark.parametrize("trouble", ["locked", "removed", "a file"])

@@ -1,5 +1,7 @@
 """`asyncfin extract`: its report, its exit codes, its interruption, and what a terminal shows."""
 
+import errno
+import io
 import json
 import os
 import re
@@ -16,6 +18,8 @@ from attrs import evolve
 
 from asyncfin.cli.extract import _show_progress
 from asyncfin.cli.options import Names
+from asyncfin.cli.session import show_progress
+from asyncfin.events import RequestStarted
 from asyncfin.extraction.progress import ExtractProgress
 from asyncfin.extraction.report import EntityReport, Failure
 from asyncfin.sandbox import Hang, Sandbox, Slow, Status
@@ -276,3 +280,20 @@ def test_progress_lines_every_ten_seconds(capsys: pytest.CaptureFixture[str]) ->
         "0 of 2,000 entities, 20 requests, 2.0 a second",
         "1,001 of 2,000 entities, 1 request, 0.0 a second, 1 unchanged, waiting: a reason",
     ]
+
+
+def test_lost_terminal_ends_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress that can't be shown any more is dropped: the result counts."""
+
+    class LostTerminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(sys, "stderr", LostTerminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with show_progress("Reading") as progress:
+        progress(RequestStarted("query", ENTITY, 1, 1, "POST", "https://figures.example"))
+    assert progress.requests == 1

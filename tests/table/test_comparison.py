@@ -103,12 +103,12 @@ async def test_empty_company_names_latest() -> None:
     panels = [await company("NVIDIA", {2025: 6}, (2025,)), await company("Apple", {}, (2025,))]
     notes = together(panels).notes
     assert "Apple has no value in these periods" in notes
-    assert "Apple: for the last values of each series, query all periods and take the latest" in notes
+    assert "Apple: for the last values of each series, query all periods and call latest()" in notes
 
 
 async def test_note_on_latest_is_one_line() -> None:
     """It names its companies, unless it is about all."""
-    note = "for the last values of each series, query all periods and take the latest"
+    note = "for the last values of each series, query all periods and call latest()"
     nvidia = renamed(await part_of_years({2025: 6}), "NVIDIA", "O-" + "n" * 32)
     empty = await company("Apple", {}, (2025,))
     full = await company("Boeing", {2025: 6}, (2025,))
@@ -116,7 +116,7 @@ async def test_note_on_latest_is_one_line() -> None:
         ([nvidia, empty, full], f"NVIDIA, Apple: {note}"),
         ([nvidia, empty], note),
     ):
-        lines = [line for line in together(panels).notes if "take the latest" in line]
+        lines = [line for line in together(panels).notes if "latest()" in line]
         assert lines == [line]
 
 

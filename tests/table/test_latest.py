@@ -60,7 +60,7 @@ async def test_notes_name_what_to_query() -> None:
         every = await client.query(sandbox.entities[0], Select(), FiscalRange())
         select = Select(metric_ids="Revenue")
         without_values = await client.query(sandbox.entities[0], select, Annual(last=1))
-    note = "for the last values of each series, query all periods and take the latest"
+    note = "for the last values of each series, query all periods and call latest()"
     assert any(line.startswith(note) for line in last.notes)
     assert without_values.value_count == 0
     assert any(line.startswith(note) for line in without_values.notes)

@@ -169,5 +169,5 @@ async def test_company_without_the_periods_is_named(cached: Page) -> None:
 async def test_empty_series_name_the_rule(cached: Page) -> None:
     """A visitor chooses periods on the page, and calls nothing."""
     answer = await cached.post("answer", series=[PROFIT], rule="quarterly", last="2")
-    assert "last values of each series, query all periods and take the latest." in answer.text
+    assert "last values of each series, query all periods." in answer.text
     assert "latest()" not in answer.text

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from inspect import cleandoc
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TextIO
@@ -70,7 +71,7 @@ Exit codes:
 
 
 # The end of a line within an argument's text.
-_BREAK = re.compile(r"\n {12,}")
+_BREAK = re.compile(r"\n {8,}")
 
 
 def _join_lines(command: Any) -> None:
@@ -83,8 +84,10 @@ def _join_lines(command: Any) -> None:
         kind = getattr(annotation, "__origin__", annotation)
         items += getattr(kind, "__mro__", ())
     for item in items:
-        if _BREAK.search(item.__doc__ or ""):
-            item.__doc__ = _BREAK.sub(" ", item.__doc__)
+        # Python 3.13 has removed the indent of the docstring already.
+        doc = cleandoc(item.__doc__ or "")
+        if _BREAK.search(doc):
+            item.__doc__ = _BREAK.sub(" ", doc)
 
 
 def application(command_name: str | None = None) -> App:

@@ -200,11 +200,10 @@ class _Comparing:
         assert self.periods is not None
         question = evolve(read.question, source=catalogue, periods=self.periods)
 
-        async def lead() -> tuple[object, Panel, bool]:
-            plan = await plan_for(read, question, catalogue)
-            return read, await read_panel(read, plan), read.is_stale
+        async def work() -> Panel:
+            return await read_panel(read, await plan_for(read, question, catalogue))
 
-        self.panels[entity_id] = await share(read, question.key, lead)
+        self.panels[entity_id] = await share(read, question.key, work)
 
     def list_missing(self, panel: Panel) -> Missing:
         """Return what an entity does not have, by field."""

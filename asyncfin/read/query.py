@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Awaitable,
     Callable,
-    Coroutine,
     Hashable,
     Sequence,
 )
@@ -24,7 +24,7 @@ from contextlib import (
 from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from attrs import evolve
 
@@ -78,12 +78,12 @@ async def read_shared(read: Read, first_plan: Plan | None = None) -> Panel:
     if first_plan is None and (panel := await _find_panel(read)) is not None:
         return panel
 
-    async def attempt() -> tuple[object, Panel, bool]:
+    async def attempt() -> Panel:
         nonlocal first_plan
         plan, first_plan = first_plan or await plan_read(read), None
         panel = await read_panel(read, plan)
         _store_panel(read, panel)
-        return read, panel, read.is_stale
+        return panel
 
     return await share(read, read.question.key, partial(read.attempt, attempt))
 
@@ -91,12 +91,13 @@ async def read_shared(read: Read, first_plan: Plan | None = None) -> Panel:
 async def share(
     read: Read,
     key: Hashable,
-    lead: Callable[[], Coroutine[Any, Any, tuple[object, Panel, bool]]],
+    work: Callable[[], Awaitable[Panel]],
 ) -> Panel:
-    """Return the panel of a pending equal query, or begin to read it.
+    """Return the panel of a pending equal query, or begin to read it."""
 
-    `lead` returns the read that sends the requests, its panel, and whether it is stale.
-    """
+    async def lead() -> tuple[object, Panel, bool]:
+        return read, await work(), read.is_stale
+
     pending = read.publications.pending_panels
     leader, panel, read.is_stale = await pending.share(key, lead)
     # The requests count for the query that sent them.

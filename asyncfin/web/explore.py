@@ -8,9 +8,12 @@ own page. Other host names that point at this machine are rejected.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
+
+import anyio.to_thread
 
 from asyncfin import Catalogue, Client, Period, Plan, checks
 from asyncfin.analysis.last_periods import read_last_periods
@@ -37,6 +40,8 @@ from starlette.staticfiles import StaticFiles  # noqa: E402
 
 from asyncfin.web.guard import Form, is_visit, receive_form  # noqa: E402
 
+ResultT = TypeVar("ResultT")
+
 # How much of a large company a page shows; the rest is counted, and found by searching.
 MAX_SERIES_SHOWN = 400
 # How many nameless companies the list looks up in the cache at a visit.
@@ -44,6 +49,9 @@ MAX_NAMES_READ = 200
 _SECONDS = 300.0
 # The age of values that the page already shows does not matter.
 _ANY_AGE = 1e9
+# What is made of many values must neither stop the event loop nor take the threads of
+# all other work.
+_THREADS = 4
 _LOCAL = ("127.0.0.1", "localhost")
 # Only our own files: if a text of the service were taken for markup, it could load and
 # run nothing.
@@ -168,6 +176,7 @@ class _Pages:
             lstrip_blocks=True,
         )
         self._templates.filters["printable"] = printable
+        self._limiter = anyio.CapacityLimiter(_THREADS)
 
     @property
     def _client(self) -> Client:
@@ -296,7 +305,7 @@ class _Pages:
         """Send all values of the question as CSV. No request without `spend`."""
         question, form = await self._receive(request)
         answer = await self._read_shown(request, question, form)
-        body = await asyncio.to_thread(answer.make_csv)
+        body = await self._run_in_thread(answer.make_csv)
         headers = {
             **_HEADERS,
             "Content-Disposition": f'attachment; filename="{answer.file_stem}.csv"',
@@ -452,9 +461,8 @@ class _Pages:
         if question.search:
             last_periods = await read_last_periods(self._client, catalogue)
 
-        result = await asyncio.to_thread(
-            catalogue.search, question.search, last_periods=last_periods
-        )
+        search = partial(catalogue.search, question.search, last_periods=last_periods)
+        result = await self._run_in_thread(search)
         series_by_text = question.find_series(catalogue)
         chosen_series = {}
         for series in series_by_text.values():
@@ -509,6 +517,9 @@ class _Pages:
         response.headers.update(answer.headers)
         return response
 
+    async def _run_in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+
     async def _render(
         self,
         request: Request,
@@ -532,7 +543,7 @@ class _Pages:
                 **values,
             )
 
-        return HTMLResponse(await asyncio.to_thread(render), headers=_HEADERS)
+        return HTMLResponse(await self._run_in_thread(render), headers=_HEADERS)
 
 
 async def _end_visit(request: Request, error: Exception) -> Response:

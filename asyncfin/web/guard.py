@@ -5,6 +5,7 @@ see cached values.
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -68,6 +69,15 @@ def _is_own_page(headers: Mapping[str, str]) -> bool:
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
-    _, _, origin = headers.get("origin", "").partition("://")
-    # Browsers leave out the port of the scheme in either of them.
-    return origin.lower() == headers.get("host", "").lower() != ""
+    try:
+        origin = urlsplit(headers.get("origin", ""))
+        host = urlsplit(f"//{headers.get('host', '')}")
+        port = {"http": 80, "https": 443}.get(origin.scheme)
+        if port is None or origin.hostname is None or "@" in origin.netloc:
+            return False
+        return (origin.hostname, origin.port or port) == (
+            host.hostname,
+            host.port or port,
+        )
+    except ValueError:  # a port that is not a number
+        return False

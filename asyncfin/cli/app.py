@@ -142,7 +142,7 @@ def run(arguments: Sequence[str]) -> int:
         _discard_output()
         return Exit.BROKEN_PIPE
     except FAILURES as failure:
-        code, line = exit_line(failure, arguments)
+        code, line = exit_line(failure)
         print_error(line)
         try:
             sys.stdout.flush()

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from cyclopts import (
-    CycloptsError,
-    UnknownCommandError,
-    UnknownOptionError,
-    UnusedCliTokensError,
-)
+from cyclopts import CycloptsError
 
-import asyncfin.errors
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -98,9 +93,13 @@ SELECT_OPTIONS = {
 
 # What the library calls a part of the question, by what the command line does.
 OPTIONS = {
+    "base_url": "--base-url or ASYNCFIN_BASE_URL",
+    "token": "the token",
     "user_agent": "ASYNCFIN_USER_AGENT",
     "account": "ASYNCFIN_ACCOUNT",
     "months": "--trailing",
+    "period": "--exact",
+    "end_month": "the fiscal month",
     "start": "--from",
     "end": "--to",
     "to": "--into",
@@ -109,25 +108,34 @@ OPTIONS = {
     "hosts": "--host",
 }
 _SAME_NAMES = (
-    *("base_url", "rate", "last", "history", "since", "port", "daily_budget"),
+    *("rate", "last", "history", "since", "port", "daily_budget"),
     *("max_in_flight", "max_outage", "max_requests", "max_age", "fresh_for"),
 )
 for _field in (*SELECT_OPTIONS, *_SAME_NAMES):
     OPTIONS[_field] = f"--{SELECT_OPTIONS.get(_field, _field).replace('_', '-')}"
-# The options of periods, of which an error names the one that was typed.
-_PERIOD_OPTIONS = (
-    *("--exact", "--trailing", "--from", "--to"),
-    *("--annual", "--quarterly", "--half-yearly"),
-)
-_MISSING_ARGUMENT = re.compile(r'Command "[^"]*" parameter (\S+) requires an argument')
 # The names that are no words, wherever a message has them.
 _ARGUMENT = re.compile(r"\b[a-z]+_[a-z_]+\b")
+# What cyclopts writes about an unknown word, and its guess.
+_UNKNOWN = re.compile(
+    r'(Unknown (?:command|option:) "?([\w-]+)"?\.)(?: Did you mean "?([\w-]+))?'
+)
+# The share of common letters from which the guess is close.
+_ALIKE = 0.65
+# The names that are gone, and what replaces them.
+_SUCCESSORS = {
+    "completion": "asyncfin --install-completion",
+    "dataset": "asyncfin catalogue --publication ENTITY_ID",
+    "demo": "asyncfin sandbox --demo",
+    "limits": "asyncfin usage --limits",
+    "search": "asyncfin catalogue --search WORDS ENTITY_ID",
+}
 
 # What to do about an error: the first class that matches decides.
 _ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (UsageError, ""),
-    (CycloptsError, "see --help"),
+    (CycloptsError, ""),
     (ServiceDiffersError, ""),
+    (EntitiesFailedError, "the error of each shows what to correct"),
     (SelectionError, ""),
     (ValidationFailedError, "correct the command; it fails again unchanged"),
     (AuthenticationError, "put a token issued for the REST API into ASYNCFIN_TOKEN"),
@@ -178,44 +186,23 @@ def prefix_errors(option: str) -> Iterator[None]:
     raise UsageError(f"{option}{between}{complaint}")
 
 
-def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, str]:
-    """Return the exit code of one of FAILURES and its line for standard error.
-
-    Args:
-        arguments: those of the command; the line names an option as it was typed.
-    """
+def exit_line(failure: Exception) -> tuple[Exit, str]:
+    """Return the exit code of one of FAILURES and its line for standard error."""
     complaint, advice = str(failure), _find_advice(type(failure))
     match failure:
-        case EntitiesFailedError():
-            lines = dict[str, None]()
-            for item in failure.failures:
-                line = _find_advice(getattr(asyncfin.errors, item.error))
-                if item.status == 404 and item.is_rejection:
-                    line = "check the base URL"
-                lines[line or "the report says what to correct"] = None
-            advice = "; ".join(lines)
         case CycloptsError():
-            complaint = _describe(failure).strip()
-            if complaint.endswith("?"):  # it proposes something itself
-                advice = ""
+            complaint = _describe(failure)
         case NotFoundError(has_error_object=False):
             advice = ""
-        case NotFoundError(is_name=True):
-            advice = "give the id, or a file that has the name as --names FILE"
         case SelectionError():
-            options = {word.partition("=")[0] for word in arguments}
-            complaint = with_options(failure, options)
+            complaint = with_options(failure)
             if failure.missing:
-                advice = _propose_repeating(failure.missing) or _SEE_CATALOGUE
+                advice = _SEE_CATALOGUE
         case OSError() if "://" in str(failure.filename):
             # The reason can be a long text about an address that the user has never
             # seen.
             complaint = f"{failure.filename} can't be used ({failure.strerror})"
-            advice = "the store fails: run it again later"
-            if isinstance(failure, PermissionError):
-                advice = "check the credentials in the environment"
-            elif isinstance(failure, FileNotFoundError):
-                advice = "check the address"
+            advice = "check the address and the credentials, or run it again later"
     # Notes are the names of the entities that it is about. One line, whatever the
     # message holds: standard error is read by scripts too.
     texts = [*getattr(failure, "__notes__", ()), complaint]
@@ -249,38 +236,14 @@ def exit_code_for(failure: Exception) -> Exit:
     return exit_code_of(type(failure), getattr(failure, "concerns", None))
 
 
-def with_options(error: SelectionError, options: Collection[str] = ()) -> str:
-    """Return an error's text with options in place of Python.
-
-    Args:
-        options: those that were typed.
-    """
-    complaint = error.problem
+def with_options(error: SelectionError) -> str:
+    """Return an error's text with options in place of Python."""
+    complaint = re.sub(r",? or None\b[^,;]*,", ",", error.problem)
     argument = re.split("[ :]", complaint, maxsplit=1)[0]
-    names = dict(OPTIONS)
-    if "--base-url" not in options:
-        names["base_url"] = "ASYNCFIN_BASE_URL"
-    if period_options := list(filter(options.__contains__, _PERIOD_OPTIONS)):
-        names["period"] = names["periods"] = period_options[0]
-        bounds = filter(options.__contains__, ("--from", "--to"))
-        names["end_month"] = f"the month of {' or '.join(bounds)}"
-    complaint = re.sub(r",? or None\b[^,;]*,", ",", complaint)
-    if argument in names:
-        complaint = names[argument] + complaint.removeprefix(argument)
-    complaint = _ARGUMENT.sub(lambda match: names.get(match[0], match[0]), complaint)
+    complaint = OPTIONS.get(argument, argument) + complaint.removeprefix(argument)
     if isinstance(error.instead, str):  # the label of a period
-        return f'{complaint}; write "{error.instead}"'
-    return complaint
-
-
-def _propose_repeating(missing: Mapping[str, tuple[str, ...]]) -> str:
-    """Return the advice for an unknown id that is a comma-separated list, else ""."""
-    for field, ids in missing.items():
-        for name in ids:
-            if "," in name and (option := OPTIONS.get(field)):
-                parts = re.sub(r"\s*,\s*", f" {option} ", name.strip())
-                return f"{option} is repeated: {option} {parts}"
-    return ""
+        complaint += f'; write "{error.instead}"'
+    return name_options(complaint)
 
 
 def _find_advice(kind: type[Exception]) -> str:
@@ -291,49 +254,16 @@ def _find_advice(kind: type[Exception]) -> str:
     return "run it again"
 
 
-# Words for what is elsewhere, by what is written instead.
-_ELSEWHERE = {
-    "known-by": "asyncfin as-of FOLDER WHEN",
-    "compare": "asyncfin query ENTITY_ID ENTITY_ID",
-    "dataset": "asyncfin catalogue --publication ENTITY_ID",
-    "demo": "asyncfin sandbox --demo",
-    "limits": "asyncfin usage --limits",
-    "search": "asyncfin catalogue --search WORDS ENTITY_ID",
-    "serve": "asyncfin explore",
-    "--entity": "asyncfin query ENTITY_ID",
-    "--output": "> FILE, or --into FOLDER",
-    "-o": "> FILE, or --into FOLDER",
-    "--latest": "asyncfin query --latest N, or --annual --last N",
-    "--ttm": "asyncfin query --ttm, or --trailing 12",
-    "--token": "--token-file",
-    "--start": "--from",
-    "--yearly": "--annual",
-    "--end": "--to",
-    "--format": "--json or --csv",
-    "--csv": "asyncfin query --csv",
-    "--force": "--replace",
-    "--overwrite": "--replace",
-}
-
-
 def _describe(error: CycloptsError) -> str:
-    """Return what is wrong with a command line: cyclopts's words, unless ours help
-    more.
+    """Return what is wrong with a command line: the successor of a removed name, or
+    what cyclopts reports, with its guess only if that is close.
     """
-    word = ""
-    match error:
-        case UnknownCommandError(unused_tokens=[word, *_]):
-            pass
-        case UnknownOptionError(token=token):
-            word = (token.keyword or token.value).partition("=")[0]
-        case UnusedCliTokensError(unused_tokens=[*words]):
-            texts = ", ".join(map(repr, words))
-            complaint = f"more arguments than the command takes: {texts}"
-            if re.search(r"\.\w{2,7}$", words[0]):
-                complaint += f"; to write a file, > {words[0]}"
+    complaint = str(error).partition(" Available")[0].strip()
+    if match := _UNKNOWN.match(complaint):
+        report, word, guess = match.groups("")
+        if word in _SUCCESSORS:
+            return f"there is no {word}: write {_SUCCESSORS[word]}"
+        if get_close_matches(word.strip("-"), [guess.strip("-")], cutoff=_ALIKE):
             return complaint
-    if word in _ELSEWHERE:
-        return f"there is no {word}: did you mean {_ELSEWHERE[word]}?"
-    complaint = str(error).partition(" Available")[0]
-    complaint = _MISSING_ARGUMENT.sub(r"\1 is missing, or has no value", complaint)
-    return complaint.replace('" into date', '" into a date YYYY-MM-DD')
+        complaint = report
+    return f"{complaint.removesuffix('.')}; see --help"

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from attrs import asdict, frozen
 from cyclopts import Group, Parameter, Token
 
 from asyncfin.checks import check_entity_id, expand_user
 from asyncfin.cli.errors import SELECT_OPTIONS, UsageError, prefix_errors
-from asyncfin.errors import SelectionError, has_id_form
+from asyncfin.errors import SelectionError
 from asyncfin.optional import library
 from asyncfin.words import Unit, either
 
@@ -41,16 +41,6 @@ def parse_whole(_: Any, tokens: Iterable[Token]) -> int:
     if not re.fullmatch(r"[+-]?\d+", token.value, re.ASCII):
         raise ValueError(f"{token.value!r} is not a whole number, such as 5")
     return int(token.value)
-
-
-def parse_unit(_: Any, tokens: Iterable[Token]) -> Unit:
-    """Return the unit of an option, in any case."""
-    *_, token = tokens
-    for unit in get_args(Unit):
-        if token.value.lower() == unit:
-            return cast(Unit, unit)
-    units = ", ".join(get_args(Unit))
-    raise UsageError(f"--unit must be one of {units}, not {token.value!r}")
 
 
 Whole = Annotated[int | None, Parameter(converter=parse_whole)]
@@ -206,10 +196,6 @@ class Periods:
             raise UsageError(f"--last goes with {either(list(rules))}: add one of them")
         if mode in ("--exact", "--trailing") and (self.first or self.final):
             raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
-        labels = ",".join(self.exact).split(",")
-        if len(labels) > max(1, len(self.exact)):
-            texts = " ".join(f"--exact {label.strip()}" for label in labels)
-            raise UsageError(f"--exact is repeated: {texts}")
         start, end = _parse_bound(self.first, 1), _parse_bound(self.final, 12)
         if mode in rules:
             return rules[mode](start, end, self.last)
@@ -263,7 +249,7 @@ class QueryForm(Form):
     """
 
     empty: Annotated[bool, Parameter(name="--all")] = False
-    unit: Annotated[Unit | None, Parameter(converter=parse_unit)] = None
+    unit: Unit | None = None
     explain: bool = False
     plot: Path | None = None
 
@@ -281,6 +267,11 @@ class QueryForm(Form):
 
 
 _ID = re.compile(r"O-\w{32}", re.ASCII)
+# Where there is no file of names.
+_NO_NAMES = (
+    ": give its id, O- and 32 characters, or a file of names, as --names FILE "
+    "(`asyncfin names ENTITY_ID --into FILE` writes one)"
+)
 
 
 # Not slotted, for the cached property.
@@ -310,48 +301,19 @@ class Names:
         """Return the distinct entity ids for names or ids, and those of a file of ids.
 
         Raises:
-            UsageError: one is neither, or the name of several entities. The message
-                shows what else it may be meant as.
+            UsageError: one is neither, or the name of several entities.
         """
-        texts = tuple(texts)
         try:
-            entity_ids = list(self.table.ids(texts))
+            entity_ids = list(self.table.ids(tuple(texts)))
         except SelectionError as error:
-            complaint = error.problem
-            for position, text in enumerate(texts):
-                if not self.table.matching(text):
-                    complaint += self._propose(text, is_first=position == 0)
-                    break
-            raise UsageError(complaint) from None
+            advice = "" if self.table else _NO_NAMES
+            raise UsageError(f"{error.problem}{advice}") from None
         with prefix_errors("entity"):
             for entity_id in entity_ids:
                 check_entity_id(entity_id)
         if ids is not None:
             entity_ids += self._read_ids(ids)
         return list(dict.fromkeys(entity_ids))
-
-    def _propose(self, text: str, *, is_first: bool) -> str:
-        """Return what to write in place of a word that is neither an id nor a name."""
-        entity_id = re.sub("^([oO0]-)?", "O-", text)
-        if has_id_form(entity_id):
-            return f"; an id begins with O-: write {entity_id}"
-        if text.startswith("O-"):
-            return (
-                f"; an id is O- and 32 characters, and this has {len(text) - 2} "
-                f"(id:{text} is sent as it is)"
-            )
-        if re.fullmatch(r"FY\d{4}(-\w+)?", text):
-            return "; write --exact before each period"
-        # After an entity, something else is often meant.
-        if not is_first and not self.table.close(text):
-            return "; options select series and periods: --metric Revenue --annual"
-        if self.table:
-            return ""
-        return (
-            ": give its id, O- and 32 characters, which the service's operator has, or "
-            "as --names FILE a file of names, which `asyncfin names ENTITY_ID --into "
-            "FILE` writes"
-        )
 
     def _read_ids(self, path: Path) -> list[str]:
         """Return the entity ids of a file of ids or names, one per line; # begins a
@@ -363,18 +325,10 @@ class Names:
             lines = list(file)
         for number, line in enumerate(lines, 1):
             text = line.partition("#")[0].strip()
-            if not text:
-                continue
             try:
-                entity_ids += self.entity_ids([text])
+                entity_ids += self.entity_ids(filter(None, [text]))
             except UsageError as error:
-                complaint = str(error)
-                if "," in text and not self.table:
-                    complaint = (
-                        "a line has one entity id; give a table of ids and names as "
-                        "--names FILE"
-                    )
-                raise UsageError(f"{label}, line {number}: {complaint}") from None
+                raise UsageError(f"{label}, line {number}: {error}") from None
         if not entity_ids:
             raise UsageError(f"{label} contains no entity ids (one per line)")
         return entity_ids
@@ -442,30 +396,13 @@ class Service:
 
     @property
     def token(self) -> str:
-        """The access token.
-
-        Raises:
-            UsageError: there is none, or the service would reject it without saying
-                why.
-        """
-        token, source = os.environ.get("ASYNCFIN_TOKEN", ""), "ASYNCFIN_TOKEN"
+        """The access token; UsageError if there is none."""
+        token = os.environ.get("ASYNCFIN_TOKEN", "")
         if self.token_file is not None:
-            token, source = self._token_of_file, f"--token-file {self.token_file}"
-            if not token:
-                raise UsageError(f"{source} is empty: its first line is the token")
+            token = self._token_of_file
         if not token:
             raise UsageError(
                 "there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE"
-            )
-        # Both would be a 401 that does not say why.
-        if re.match(r"\s*bearer\s", token, re.IGNORECASE):
-            raise UsageError(
-                f"{source} must be the token without the word Bearer, which is sent "
-                "with it"
-            )
-        if token != token.strip():
-            raise UsageError(
-                f"{source} must have no blank or line end before or after the token"
             )
         return token
 

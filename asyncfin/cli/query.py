@@ -96,6 +96,7 @@ async def query(
             "--latest": latest is not None,
             "--plot": form.plot is not None,
             "--explain": form.explain,
+            "--all": form.empty and not form.csv,
         }
     )
     if ttm:

@@ -6,15 +6,21 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
-from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from asyncfin import checks
 from asyncfin.cache.codec import (
@@ -25,12 +31,13 @@ from asyncfin.cache.codec import (
     encode_blocks,
     encode_catalogue,
     encode_record,
+    microseconds,
     seal,
     verify,
 )
 from asyncfin.cache.entries import CATALOGUE, Entry, Key, Memory, distinct
-from asyncfin.cache.record import EntityRecord, later
-from asyncfin.cache.store import Store, partition_key
+from asyncfin.cache.record import FUTURE, EntityRecord, later
+from asyncfin.cache.store import LOCK_SECONDS, POLL_SECONDS, Store, partition_key
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, compress_blocks
@@ -47,9 +54,6 @@ _AWAY_SECONDS = 2.0
 # How long `inspect` and `clear` may take.
 _STRICT_SECONDS = 60.0
 _WARNING_EVERY = 60.0
-# How long a process waits for another one that requests the same entity.
-LOCK_SECONDS = 10.0
-_POLL_SECONDS = 0.02
 # The name of a part has the number of its series and its bytes, so that `inspect` reads
 # no bodies.
 _PART = re.compile(r"/([0-9a-f]{16})-([0-9]+)-([0-9]+)$")
@@ -146,12 +150,13 @@ class Cache:
         """
         if self._store is None:
             return self.stats()
-        series = size = 0
+        series = 0
+        size = 0
         for name in await self._run_strictly(self._store.names(f"{FORMAT}/")):
             if part := _PART.search(name):
                 series += int(part[2])
                 size += int(part[3])
-        return CacheStats(series, size, self._hits, self._misses, self._broken)
+        return evolve(self.stats(), series=series, bytes=size)
 
     async def clear(self, entity_id: str | None = None) -> None:
         """Delete what is cached of an entity, or everything, of all accounts; in Redis
@@ -191,29 +196,26 @@ class Cache:
             text = f"the cache in {self._place} could not be used: {name}"
             raise OSError(text) from None
 
-    def _is_away(self) -> bool:
-        """Return whether there is no store, or it has just failed."""
-        if self._store is None:
-            return True
-        # Not `now < until`: an event loop can have another clock than the last one.
-        return 0 <= asyncio.get_running_loop().time() - self._away_since < _AWAY_SECONDS
-
-    async def _run(self, work: Callable[[], Awaitable[T]]) -> T | None:
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Return the result of an operation on the store, or None if it fails or takes
         too long.
 
         Raises:
             ArgumentError: the store is not one that may be used.
         """
-        if self._is_away():
+        loop = asyncio.get_running_loop()
+        # Not `now < until`: an event loop can have another clock than the last one.
+        is_away = 0 <= loop.time() - self._away_since < _AWAY_SECONDS
+        if self._store is None or is_away:
+            work.close()
             return None
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                return await work()
+                return await work
         except ArgumentError:
             raise
         except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
-            now = self._away_since = asyncio.get_running_loop().time()
+            now = self._away_since = loop.time()
             self._broken += 1
             if not 0 <= now - self._warned_at < _WARNING_EVERY:
                 self._warned_at = now
@@ -241,6 +243,7 @@ class Partition:
     ) -> None:
         self._cache = cache
         self._memory = cache._memory
+        self._run = cache._run
         self._account = self._stored_account = account
         self._derive = derive
 
@@ -262,20 +265,25 @@ class Partition:
 
         `token` is the digest of the client's token: a later rejection of it counts too.
         """
-        key, now = (self._account, entity_id, ""), self._cache._clock()
-        stored_record = await self._cache._run(partial(self._read_record, entity_id))
+        key = self._account, entity_id, ""
+        now = self._cache._clock()
+        stored_record = await self._run(self._read_record(entity_id))
         if stored_record is not None:
             self._memory.observe(key, stored_record, now)
         records = self._memory.records
-        of_token = records.get((*key[:2], token)) if token else None
+        of_token = records.get((self._account, entity_id, token))
         return later(of_token, records.get(key), now)
 
     async def _read_record(self, entity_id: str) -> EntityRecord | None:
         name = f"{await self._make_prefix(entity_id)}/{RECORD}"
-        return (await self._load([name], decode_record)).get(name)
+        records = await self._load({name: RECORD}, decode_record)
+        return records.get(RECORD)
 
     async def observe(
-        self, entity_id: str, record: EntityRecord, token: str = ""
+        self,
+        entity_id: str,
+        record: EntityRecord,
+        token: str = "",
     ) -> None:
         """Record what a response has shown of an entity, unless a later request has
         shown something.
@@ -284,20 +292,30 @@ class Partition:
         process.
         """
         key = self._account, entity_id, token
-        is_new = self._memory.observe(key, record, self._cache._clock())
+        now = self._cache._clock()
+        is_new = self._memory.observe(key, record, now)
         if is_new and not token:  # other processes have other digests
-            await self._cache._run(partial(self._put_record, entity_id, record))
+            latest = microseconds(now + FUTURE)
+            await self._run(self._put_record(entity_id, record, latest))
 
-    async def _put_record(self, entity_id: str, record: EntityRecord) -> None:
+    async def _put_record(
+        self,
+        entity_id: str,
+        record: EntityRecord,
+        latest: int,
+    ) -> None:
         name = f"{await self._make_prefix(entity_id)}/{RECORD}"
-        await self._store.put_if_later(name, seal(encode_record(record), name))
+        row = seal(encode_record(record), name)
+        await self._store.put_if_later(name, row, latest)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         """Return the catalogue of a publication, or None if it is not cached."""
         key = self._make_key(entity_id, dataset_id, CATALOGUE)
-        if (catalogue := self._memory.get(key).catalogue) is not None:
-            return catalogue
-        for catalogue in (await self._read(key, (), decode_catalogue)).values():
+        entry = self._memory.get(key)
+        if entry.catalogue is not None:
+            return entry.catalogue
+        parts = await self._run(self._read(key, (), decode_catalogue)) or {}
+        for catalogue in parts.values():
             self._memory.put(key, Entry.of(catalogue))
             return catalogue
         return None
@@ -307,7 +325,7 @@ class Partition:
         key = self._make_key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put(key, Entry.of(catalogue))
         part = secrets.token_hex(8)
-        await self._put(key, part, 0, partial(encode_catalogue, catalogue))
+        await self._run(self._put(key, part, 0, encode_catalogue, catalogue))
 
     async def blocks(
         self,
@@ -327,7 +345,7 @@ class Partition:
         # the store.
         if series_ids is not None and entry.series_ids.issuperset(series_ids):
             return entry.blocks
-        parts = await self._read(key, entry.parts, decode_blocks)
+        parts = await self._run(self._read(key, entry.parts, decode_blocks)) or {}
         for part, blocks in parts.items():
             # Not what memory has of it: that may have been evicted meanwhile.
             entry = entry.add(blocks, part)
@@ -354,7 +372,7 @@ class Partition:
         part = secrets.token_hex(8)
         self._memory.add(key, blocks, part)
         series = sum(len(block.series_ids) for block in blocks)
-        await self._put(key, part, series, partial(encode_blocks, blocks))
+        await self._run(self._put(key, part, series, encode_blocks, blocks))
 
     def count(self, *, hits: int, misses: int) -> None:
         """Count wanted series that were cached, and those that had to be requested."""
@@ -369,22 +387,26 @@ class Partition:
         Waits for at most 10 seconds for another's claim: then both send their requests.
         """
         async with AsyncExitStack() as claim:
-
-            async def enter() -> bool:
-                prefix = await self._make_prefix(entity_id)
-                lock = self._store.lock(prefix, LOCK_SECONDS)
-                is_held = await claim.enter_async_context(lock)
-                if not is_held:
-                    await claim.aclose()
-                return is_held
-
-            loop = asyncio.get_running_loop()
-            until = loop.time() + LOCK_SECONDS
-            while await self._cache._run(enter) is False and loop.time() < until:  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOCK_SECONDS):
+                    while await self._run(self._enter(entity_id, claim)) is False:  # noqa: ASYNC110
+                        await asyncio.sleep(POLL_SECONDS)
             yield
 
-    def _make_key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
+    async def _enter(self, entity_id: str, claim: AsyncExitStack) -> bool:
+        """Try to hold the lock of an entity until the claim ends."""
+        lock = self._store.try_lock(await self._make_prefix(entity_id))
+        is_held = await claim.enter_async_context(lock)
+        if not is_held:
+            await claim.aclose()
+        return is_held
+
+    def _make_key(
+        self,
+        entity_id: str,
+        dataset_id: str,
+        kind: str,
+    ) -> Key:
         return self._account, entity_id, publication_id(dataset_id), kind
 
     async def _make_group(self, key: Key) -> str:
@@ -392,46 +414,46 @@ class Partition:
         return f"{await self._make_prefix(entity_id)}/{hash_text(publication)}.{kind}"
 
     async def _put(
-        self, key: Key, part: str, series: int, encode: Callable[[], bytes]
+        self,
+        key: Key,
+        part: str,
+        series: int,
+        encode: Callable[[T], bytes],
+        content: T,
     ) -> None:
         """Store a part. One that cannot be stored is not tried again."""
-
-        async def put() -> None:
-            body = await asyncio.to_thread(encode)
-            name = f"{await self._make_group(key)}/{part}-{series}-{len(body)}"
-            await self._store.put(name, seal(body, name))
-
-        await self._cache._run(put)
+        body = await asyncio.to_thread(encode, content)
+        name = f"{await self._make_group(key)}/{part}-{series}-{len(body)}"
+        await self._store.put(name, seal(body, name))
 
     async def _read(
-        self, key: Key, parts: Collection[str], decode: Callable[[bytes], T]
+        self,
+        key: Key,
+        parts: Collection[str],
+        decode: Callable[[bytes], T],
     ) -> dict[str, T]:
-        """Return the stored parts under a key, by name, except `parts`."""
-
-        async def read() -> dict[str, T]:
-            names = {}
-            for name in await self._store.names(f"{await self._make_group(key)}/"):
-                part = _PART.search(name)
-                if part is not None and part[1] not in parts:
-                    names[name] = part[1]
-            bodies = await self._load([*names], decode) if names else {}
-            return {names[name]: body for name, body in bodies.items()}
-
-        return await self._cache._run(read) or {}
+        """Return the stored parts under a key, by id, except `parts`."""
+        ids = {}
+        for name in await self._store.names(f"{await self._make_group(key)}/"):
+            part = _PART.search(name)
+            if part is not None and part[1] not in parts:
+                ids[name] = part[1]
+        return await self._load(ids, decode) if ids else {}
 
     async def _load(
-        self, names: list[str], decode: Callable[[bytes], T]
+        self, ids: dict[str, str], decode: Callable[[bytes], T]
     ) -> dict[str, T]:
-        """Return what is stored under names of one group. What is corrupt is
-        deleted.
+        """Return what is stored under names of one group, by the ids of the names.
+        What is corrupt is deleted.
         """
         results: dict[str, T] = {}
         corrupt = []
-        for name, row in zip(names, await self._store.get(names), strict=True):
+        rows = await self._store.get([*ids])
+        for name, row in zip(ids, rows, strict=True):
             if row is None:
                 continue  # evicted since
             try:
-                results[name] = decode(verify(row, name))
+                results[ids[name]] = decode(verify(row, name))
             except Exception:  # noqa: BLE001  verified, but not of this form
                 corrupt.append(name)
         if corrupt:
@@ -450,14 +472,3 @@ def hash_text(text: str) -> str:
     """Return a text that can be the name of a folder."""
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16)
     return digest.hexdigest()
-
-
-def current_prefix(entity: str, row: bytes) -> str:
-    """Return what the keys of an entity's current publication begin with, by its record
-    if that shows one.
-    """
-    with suppress(Exception):  # none, or a corrupt one
-        record = decode_record(verify(row, f"{entity}/{RECORD}"))
-        if record.dataset_id is not None:
-            return f"{entity}/{hash_text(publication_id(record.dataset_id))}."
-    return entity

@@ -15,8 +15,8 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
-import msgspec
 from attrs import asdict
+from msgspec import msgpack, structs
 
 from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import EPOCH
@@ -48,12 +48,12 @@ def verify(row: bytes, key: str) -> bytes:
     return body
 
 
-_catalogue_decoder = msgspec.msgpack.Decoder(Catalogue)
+_catalogue_decoder = msgpack.Decoder(Catalogue)
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
     """Return a catalogue as bytes, without its indexes."""
-    body = msgspec.msgpack.encode(asdict(catalogue, recurse=False))
+    body = msgpack.encode(asdict(catalogue, recurse=False))
     # Names of fields and words repeat, so that a twentieth is left: a megabyte takes
     # longer to store, and to read, than to compress.
     return zstd.compress(body, LEVEL)
@@ -83,13 +83,10 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
         for block in compress_blocks(blocks)
     ]
     # One array of numbers: a list of objects would take several times as long to read.
-    flat = [
-        (
-            array("q", chain.from_iterable(map(msgspec.structs.astuple, axis.periods))),
-            axis.rank,
-        )
-        for axis in axes
-    ]
+    flat = []
+    for axis in axes:
+        periods = chain.from_iterable(map(structs.astuple, axis.periods))
+        flat.append((array("q", periods), axis.rank))
     pages = [text.pieces for text in texts]
     return _encoder.encode([flat, pages, rows])
 
@@ -98,15 +95,13 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
     """Return the blocks that bytes hold."""
     flat, pages, rows = _decoder.decode(body)
     texts = [PageText(tuple(pieces), is_compressed=True) for pieces in pages]
-    axes = [
-        Axis(
-            tuple(map(Period, numbers[::3], numbers[1::3], numbers[2::3])),
-            rank and tuple(rank),
-        )
-        for numbers, rank in flat
-    ]
-    return tuple(
-        Block(
+    axes = []
+    for numbers, rank in flat:
+        periods = map(Period, numbers[::3], numbers[1::3], numbers[2::3])
+        axes.append(Axis(tuple(periods), rank and tuple(rank)))
+    blocks = []
+    for axis, series_ids, page_indices, starts, positions, numbers, text in rows:
+        block = Block(
             axes[axis],
             tuple(series_ids),
             page_indices,
@@ -115,17 +110,17 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
             numbers,
             texts[text],
         )
-        for axis, series_ids, page_indices, starts, positions, numbers, text in rows
-    )
+        blocks.append(block)
+    return tuple(blocks)
 
 
-_record_decoder = msgspec.msgpack.Decoder(EntityRecord)
+_record_decoder = msgpack.Decoder(EntityRecord)
 _MOMENT_BYTES = 20
 
 
 def encode_record(record: EntityRecord) -> bytes:
     """Return a record as bytes, which begin with its moment."""
-    return b"%020d" % microseconds(record.sent_at) + msgspec.msgpack.encode(record)
+    return b"%020d" % microseconds(record.sent_at) + msgpack.encode(record)
 
 
 def decode_record(body: bytes) -> EntityRecord:
@@ -146,9 +141,9 @@ def row_moment(row: bytes) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _encode_array(value: Any) -> msgspec.msgpack.Ext:
+def _encode_array(value: Any) -> msgpack.Ext:
     if isinstance(value, array):
-        return msgspec.msgpack.Ext(ord(value.typecode), value.tobytes())
+        return msgpack.Ext(ord(value.typecode), value.tobytes())
     raise TypeError(f"a block holds a {type(value).__name__}, which can't be stored")
 
 
@@ -158,5 +153,5 @@ def _decode_array(code: int, data: memoryview) -> Any:
     return numbers
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_encode_array)
-_decoder = msgspec.msgpack.Decoder(ext_hook=_decode_array)
+_encoder = msgpack.Encoder(enc_hook=_encode_array)
+_decoder = msgpack.Decoder(ext_hook=_decode_array)

@@ -35,18 +35,17 @@ from asyncfin.cache.base import (
     Cache,
     MiB,
     Partition,
-    current_prefix,
+    hash_text,
 )
-from asyncfin.cache.codec import microseconds, row_moment
-from asyncfin.cache.record import FUTURE
-from asyncfin.cache.store import partition_key
+from asyncfin.cache.codec import decode_record, row_moment, verify
+from asyncfin.cache.store import POLL_SECONDS, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
+from asyncfin.model.catalogue import publication_id
 from asyncfin.wire.token import TokenSource
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.02
 _ATTEMPTS = 3  # to make the folder of a file
 _SALT_BYTES = 32
 # A file takes at least a block.
@@ -102,27 +101,24 @@ class FileCache(Cache):
         path = checks.local_path(
             "folder", "folder", folder, "a Redis server is for a RedisCache"
         )
-        self._folder = Path(os.path.abspath(path))
+        folder = os.path.abspath(path)
         checks.positive_int("max_bytes", max_bytes)
-        self._files = FolderStore(self._folder, max_bytes, clock)
+        self._files = FolderStore(Path(folder), max_bytes)
         # What a token's data goes by in the folder: by that in memory, and the salt.
         self._keys: dict[tuple[bytes, bytes], bytes] = {}
         self._keys_lock = Lock()
         memory = min(MEMORY_BYTES, max_bytes)
-        super().__init__(memory, clock, self._files, str(self._folder), account=account)
+        super().__init__(memory, clock, self._files, folder, account=account)
 
     def __repr__(self) -> str:
-        return f"FileCache({str(self._folder)!r})"
+        return f"FileCache({self._place!r})"
 
     def _get_token_partition(self, base_url: str, token: TokenSource) -> Partition:
         if not isinstance(token, str):
             raise ArgumentError(
                 "account must name the account of a token callable, whose tokens may "
-                "change:"
-                f" FileCache({str(self._folder)!r}, account=...)"
+                f"change: FileCache({self._place!r}, account=...)"
             )
-        files = self._files
-
         account = partition_key(base_url, "token", self._secret + token.encode())
 
         def stretch(salt: bytes) -> bytes:
@@ -136,7 +132,8 @@ class FileCache(Cache):
                 return self._keys[account, salt]
 
         async def derive() -> bytes:
-            return await asyncio.to_thread(stretch, await files.salt())
+            salt = await self._files.salt()
+            return await asyncio.to_thread(stretch, salt)
 
         return Partition(self, account, derive)
 
@@ -148,12 +145,9 @@ class FolderStore:
     which take microseconds.
     """
 
-    def __init__(
-        self, folder: Path, max_bytes: int, clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
-        self._clock = clock
         self._checked = False
         # At random, so that of many short processes some look at the whole folder too.
         self._until_look = random.random() * max_bytes * _WRITTEN_BETWEEN  # noqa: S311
@@ -182,21 +176,24 @@ class FolderStore:
     async def drop(self, keys: Iterable[str]) -> None:
         await self._run(partial(self._drop, keys))
 
-    async def put_if_later(self, key: str, body: bytes) -> None:
-        limit = microseconds(self._clock() + FUTURE)
-
+    async def put_if_later(
+        self,
+        key: str,
+        body: bytes,
+        latest: int,
+    ) -> None:
         def put() -> bool:
             stored_moment = row_moment(self._read(key) or b"")
-            if not row_moment(body) < stored_moment <= limit:
+            if not row_moment(body) < stored_moment <= latest:
                 self._write(key, body)
             return True
 
         await self._run_alone(put)
 
     @asynccontextmanager
-    async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
+    async def try_lock(self, name: str) -> AsyncIterator[bool]:
         self._check()
-        with self._try_lock(name) as is_held:
+        with self._lock_folder(name) as is_held:
             yield is_held
 
     async def salt(self) -> bytes:
@@ -221,15 +218,15 @@ class FolderStore:
         """
 
         def try_call() -> T | None:
-            with self._try_lock("") as is_held:
+            with self._lock_folder("") as is_held:
                 return call() if is_held else None
 
         while not (result := await self._run(try_call)):  # noqa: ASYNC110
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return result
 
     @contextmanager
-    def _try_lock(self, name: str) -> Iterator[bool]:
+    def _lock_folder(self, name: str) -> Iterator[bool]:
         """Lock a folder, unless another process does; yield whether it is held."""
         # The folder itself: a file for each entity would never be deleted.
         descriptor = self._open(f"{self._folder}/{name}", _FOLDER, name)
@@ -255,7 +252,12 @@ class FolderStore:
                 raise ArgumentError(f"the cache's {self._folder} {error}") from None
             self._checked = True
 
-    def _open(self, path: str, flags: int, group: str) -> int:
+    def _open(
+        self,
+        path: str,
+        flags: int,
+        group: str,
+    ) -> int:
         """Open a file, or a folder, whose group's folders are made if they are missing.
 
         Another process can delete them again meanwhile, when it evicts or clears.
@@ -350,7 +352,15 @@ class FolderStore:
 
         @cache
         def find_current(entity: str) -> str:
-            return current_prefix(entity, self._read(f"{entity}/{RECORD}") or b"")
+            """Return what the keys of an entity's current publication begin with, or of
+            all if no record shows it.
+            """
+            name = f"{entity}/{RECORD}"
+            with suppress(Exception):  # none, or a corrupt one
+                record = decode_record(verify(self._read(name) or b"", name))
+                if record.dataset_id is not None:
+                    return f"{entity}/{hash_text(publication_id(record.dataset_id))}."
+            return entity
 
         def is_current(key: str) -> bool:
             if "/." in key:  # of a file that is being written

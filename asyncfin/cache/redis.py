@@ -11,13 +11,11 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from asyncfin import checks
-from asyncfin.cache.base import MEMORY_BYTES, STORE_SECONDS, Cache
-from asyncfin.cache.codec import microseconds
-from asyncfin.cache.record import FUTURE
+from asyncfin.cache.base import MEMORY_BYTES, STORE_SECONDS, Cache, hash_text
+from asyncfin.cache.store import LOCK_SECONDS
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.redis import RedisClients
@@ -82,15 +80,13 @@ class RedisCache(Cache):
                 "keep must be a timedelta of at least a second, not "
                 f"{checks.short_repr(keep)}"
             )
-        digest = blake2b(account.encode(), digest_size=16).hexdigest()
-        prefix = f"asyncfin:cache:{digest}:"
-        store = RedisStore(self._clients, prefix, keep, clock)
-        super().__init__(
-            MEMORY_BYTES, clock, store, self._clients.address, account=account
-        )
+        prefix = f"asyncfin:cache:{hash_text(account)}:"
+        store = RedisStore(self._clients, prefix, keep)
+        place = self._clients.address
+        super().__init__(MEMORY_BYTES, clock, store, place, account=account)
 
     def __repr__(self) -> str:
-        return f"RedisCache({self._clients.address!r}, account=...)"
+        return f"RedisCache({self._place!r}, account=...)"
 
     async def aclose(self) -> None:
         await self._clients.aclose()
@@ -104,20 +100,18 @@ class RedisStore:
         clients: RedisClients,
         prefix: str,
         keep: timedelta,
-        clock: Callable[[], datetime],
     ) -> None:
         self._clients = clients
         self._prefix = prefix  # of all of its keys
         self._keep = keep
-        self._clock = clock
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
         redis = await self._clients.get()
-        group = keys[0].rpartition("/")[0]
+        group = self._prefix + keys[0].rpartition("/")[0]
         fields = [key.rpartition("/")[2] for key in keys]
         async with redis.pipeline(transaction=False) as steps:
-            steps.hmget(self._prefix + group, fields)
-            steps.pexpire(self._prefix + group, self._keep)
+            steps.hmget(group, fields)
+            steps.pexpire(group, self._keep)
             # A replica rejects the second step, and has served the first.
             rows, _ = await steps.execute(raise_on_error=False)
         if isinstance(rows, Exception):
@@ -159,22 +153,27 @@ class RedisStore:
                 steps.hdel(self._prefix + group, name)
             await steps.execute()
 
-    async def put_if_later(self, key: str, body: bytes) -> None:
+    async def put_if_later(
+        self,
+        key: str,
+        body: bytes,
+        latest: int,
+    ) -> None:
         redis = await self._clients.get()
         group, _, name = key.rpartition("/")
-        latest = microseconds(self._clock() + FUTURE)
         keep = round(self._keep / timedelta(milliseconds=1))
         group_key = self._prefix + group
         # Not EVALSHA: to a distant server its first call takes three times as long.
         await redis.eval(_PUT_IF_LATER, 1, group_key, name, body, latest, keep)
 
     @asynccontextmanager
-    async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
+    async def try_lock(self, name: str) -> AsyncIterator[bool]:
         redis = await self._clients.get()
-        key, holder = f"{self._prefix}{name}/lock", secrets.token_hex(16)
+        key = f"{self._prefix}{name}/lock"
+        holder = secrets.token_hex(16)
         is_held = True  # perhaps, until Redis replies
         try:
-            expiry = round(seconds * 1_000)
+            expiry = round(LOCK_SECONDS * 1_000)
             is_held = bool(await redis.set(key, holder, nx=True, px=expiry))
             yield is_held
         finally:

@@ -7,6 +7,11 @@ from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
 from typing import Protocol
 
+# How long a process waits for another one that requests the same entity, and between
+# two attempts to hold a lock.
+LOCK_SECONDS = 10.0
+POLL_SECONDS = 0.02
+
 
 class Store(Protocol):
     """Bytes by key, outside the process: a folder, or Redis.
@@ -31,23 +36,32 @@ class Store(Protocol):
     async def drop(self, keys: Iterable[str]) -> None:
         """Delete keys."""
 
-    async def put_if_later(self, key: str, body: bytes) -> None:
+    async def put_if_later(
+        self,
+        key: str,
+        body: bytes,
+        latest: int,
+    ) -> None:
         """Store bytes unless later ones are stored.
 
         The bytes begin with their moment, as 20 digits of microseconds. Those of a
-        moment more than a minute in the future are replaced.
+        moment after `latest` are replaced.
         """
 
-    def lock(self, name: str, seconds: float) -> AbstractAsyncContextManager[bool]:
+    def try_lock(self, name: str) -> AbstractAsyncContextManager[bool]:
         """Try to hold a lock between processes, without waiting; yield whether it is
         held.
 
         It ends with the process that holds it. In Redis, which does not see that, it
-        also ends after some seconds.
+        also ends after `LOCK_SECONDS`.
         """
 
 
-def partition_key(base_url: str, kind: str, account: bytes) -> bytes:
+def partition_key(
+    base_url: str,
+    kind: str,
+    account: bytes,
+) -> bytes:
     """Return the key of an account's data, which no other account has.
 
     Each part is preceded by its length, so no two combinations share a key. `kind` says

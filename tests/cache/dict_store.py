@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 from asyncfin.cache.base import Cache, Partition
-from asyncfin.cache.codec import microseconds, row_moment
-from asyncfin.cache.record import FUTURE
+from asyncfin.cache.codec import row_moment
 from asyncfin.cache.store import partition_key
 from asyncfin.clock import utc_now
 from asyncfin.wire.token import TokenSource
@@ -22,10 +21,9 @@ class DictStore:
         calls: how many operations there were, those that failed too.
     """
 
-    def __init__(self, rows: dict[str, bytes] | None = None, clock: Callable[[], datetime] = utc_now):
+    def __init__(self, rows: dict[str, bytes] | None = None) -> None:
         self.rows = {} if rows is None else rows
         self.fails, self.seconds, self.calls = False, 0.0, 0
-        self._clock = clock
 
     async def _work(self) -> None:
         self.calls += 1
@@ -50,14 +48,13 @@ class DictStore:
         for key in keys:
             self.rows.pop(key, None)
 
-    async def put_if_later(self, key: str, body: bytes) -> None:
+    async def put_if_later(self, key: str, body: bytes, latest: int) -> None:
         await self._work()
-        stored = row_moment(self.rows.get(key, b""))
-        if not row_moment(body) < stored <= microseconds(self._clock() + FUTURE):
+        if not row_moment(body) < row_moment(self.rows.get(key, b"")) <= latest:
             self.rows[key] = body
 
     @asynccontextmanager
-    async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
+    async def try_lock(self, name: str) -> AsyncIterator[bool]:
         await self._work()
         key = f"lock {name}"
         is_held = key not in self.rows
@@ -78,7 +75,7 @@ class DictCache(Cache):
         account: str | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.store = DictStore(rows, clock)
+        self.store = DictStore(rows)
         super().__init__(64 * 1024 * 1024, clock, self.store, "a dict")
         self._account = account
 

@@ -1,6 +1,5 @@
 """CSV files (RFC 4180) whose cells no spreadsheet takes for formulas."""
 
-import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
@@ -34,6 +33,8 @@ def csv_text(rows: Iterable[Sequence[Any]], *, raw: bool = False) -> str:
         rows: the cells of each line, the head first.
         raw: write texts as they are, without `csv_cell`.
     """
+    import csv  # slow to import, rarely needed
+
     lines = io.StringIO()
     # Lines end with "\r\n" on every system.
     writer = csv.writer(lines)

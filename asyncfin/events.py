@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import count
-from operator import add, attrgetter
+from operator import add
 from typing import Protocol, TypeAlias
 
 import msgspec
-from attrs import define, field, frozen
+from msgspec.structs import astuple
 
 from asyncfin.words import counted
 
@@ -291,8 +291,7 @@ class Observer(Protocol):
     def __call__(self, event: Event, /) -> None: ...
 
 
-@define
-class Counts:
+class Counts(msgspec.Struct):
     """What requests have cost so far.
 
     Attributes:
@@ -311,22 +310,18 @@ class Counts:
     received: int = 0
 
     def __add__(self, counts: Counts) -> Counts:
-        return Counts(*map(add, _figures(self), _figures(counts)))
+        return Counts(*map(add, astuple(self), astuple(counts)))
 
 
-_figures = attrgetter("requests", "retries", "refused", "waits", "received")
-
-
-@define
-class Stats(Counts):
+class Stats(Counts, kw_only=True):
     """The counts of a client at one moment: of all its requests, and by operation.
 
     Attributes:
         outage_since: since when the service fails, aware UTC; None: it does not.
     """
 
-    by_operation: Mapping[str, Counts] = field(kw_only=True)
-    outage_since: datetime | None = field(default=None, kw_only=True)
+    by_operation: Mapping[str, Counts]
+    outage_since: datetime | None = None
 
     def __str__(self) -> str:
         operations = ", ".join(
@@ -339,8 +334,7 @@ class Stats(Counts):
         )
 
 
-@frozen(kw_only=True)
-class BucketStats:
+class BucketStats(msgspec.Struct, frozen=True, kw_only=True):
     """What a bucket is doing, at one moment.
 
     Attributes:

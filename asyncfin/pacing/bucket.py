@@ -16,7 +16,8 @@ from copy import copy
 from datetime import datetime
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
-from attrs import define, evolve
+from attrs import define
+from msgspec.structs import replace
 
 from asyncfin import checks
 from asyncfin.clock import utc_now
@@ -362,7 +363,7 @@ class TokenBucket(LoopBucket):
     def stats(self) -> BucketStats:
         now = self._loop.time() if self._loop else 0.0
         gcra, error = self._pace.gcra, self._allowance.error(self._read_clock())
-        return evolve(
+        return replace(
             self._describe(self._parameters),
             level=gcra.held(now),
             paused_until=gcra.paused_until if gcra.paused_until > now else None,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from asyncfin import checks
 from asyncfin.clock import utc_now
@@ -251,7 +251,7 @@ class RedisBucket(SharedBucket):
             await fallback.give_back()
 
     def stats(self) -> BucketStats:
-        return evolve(super().stats(), fallback=self._is_away)
+        return replace(super().stats(), fallback=self._is_away)
 
     async def aclose(self) -> None:
         await super().aclose()

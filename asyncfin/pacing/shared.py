@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from asyncfin.errors import BucketUnavailableError
 from asyncfin.events import BucketStats
@@ -157,7 +157,7 @@ class SharedBucket(LoopBucket):
         now, gcra = loop.time() + self._clock_offset, state.gcra
         pause_end = gcra.paused_until - self._clock_offset
         error = state.allowance.error(now)
-        return evolve(
+        return replace(
             self._describe(state.parameters),
             level=gcra.held(now),
             paused_until=pause_end if gcra.paused_until > now else None,

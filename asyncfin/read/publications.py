@@ -12,9 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable
 from datetime import datetime
 from enum import Enum, auto
+from typing import NamedTuple
 from weakref import WeakValueDictionary
-
-from attrs import frozen
 
 from asyncfin.cache.base import Cache, Partition
 from asyncfin.cache.entries import LeastRecentlyUsed
@@ -71,8 +70,7 @@ class Standing(Enum):
     REJECTED = auto()  # raise the rejection without a request
 
 
-@frozen
-class LastPublication:
+class LastPublication(NamedTuple):
     """The publication last confirmed as current, when, and how a read stands to it."""
 
     publication: Publication

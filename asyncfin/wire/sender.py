@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
-from attrs import astuple, evolve
+from msgspec.structs import astuple, replace
 
 from asyncfin import checks
 from asyncfin.clock import later
@@ -116,7 +116,7 @@ class Sender:
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
         by_operation = {
-            operation: evolve(counts)
+            operation: replace(counts)
             for operation, counts in self.announce.counts.items()
         }
         total = sum(by_operation.values(), Counts())

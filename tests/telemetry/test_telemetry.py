@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
+from msgspec.structs import replace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricReader
 from opentelemetry.sdk.trace import TracerProvider
@@ -423,7 +423,7 @@ async def test_gauges_show_bucket_and_cache() -> None:
         away = False
 
         def stats(self) -> BucketStats:
-            return evolve(super().stats(), fallback=self.away)
+            return replace(super().stats(), fallback=self.away)
 
     bucket, cache = Away(1e6, burst=10, daily_budget=1000), MemoryCache()
     recorder = Recorder(bucket=bucket, cache=cache)

@@ -4,7 +4,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
-from attrs import astuple
+from msgspec.structs import astuple
 
 from asyncfin.errors import SelectionError
 from asyncfin.events import (

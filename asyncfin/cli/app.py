@@ -40,7 +40,7 @@ COMMANDS = {
     },
     "Tests and assistants": {
         "sandbox:sandbox": "Run a local service, or show a demo of it.",
-        "sandbox:record": "Write an entity's dataset to a file for the sandbox.",
+        "sandbox:record": "Write entities' datasets to files for the sandbox.",
         "explore:mcp": "Serve tools for an assistant (MCP).",
     },
 }

@@ -2,7 +2,6 @@
 `asyncfin names`: a file of names for entity ids.
 """
 
-import sys
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path
@@ -19,11 +18,9 @@ from asyncfin.cli.options import (
     Names,
     Selection,
     Service,
-    has_path,
     open_text,
 )
 from asyncfin.cli.terminal import (
-    print_csv,
     print_json,
     print_line,
     print_rows,
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
 Matches: TypeAlias = "Sequence[tuple[int, Match]]"
 # How many rows the table of a search has.
 _MOST_MATCHES = 20
-_CLOSE = "nothing has all these words; close to them:"
+_CLOSE = "nothing has all these words; the series are close to them"
 _LISTS = ("reporting_group_ids", "entity_ids")
 # Of a file of names.
 _COLUMNS = ["id", "name", "aliases"]
@@ -83,23 +80,13 @@ async def catalogue(
         publication: Show only the metadata of the current publication. For one entity,
             and one request.
     """
-    try:
-        entities = names.require_ids(entity_ids)
-    except UsageError as error:
-        # Without quotes, further words of a search are taken for entities.
-        if search:
-            raise UsageError(
-                f'{error}; words are one argument: --search "{search} ..."'
-            ) from None
-        raise
+    entities = names.require_ids(entity_ids)
     if publication and len(entities) > 1:
         raise UsageError("--publication is for one entity")
     if search is not None and (publication or selection != Selection()):
         raise UsageError(
             "--search finds series by words alone: leave the other selection out"
         )
-    if search is not None and not search.strip():
-        raise UsageError("--search has no words: leave it out to list all series")
     select = selection.select()
     service.check()
 
@@ -136,7 +123,7 @@ def _print_publication(dataset: "Dataset", form: Form) -> None:
     if form.json:
         print_json(fields)
     elif form.csv:
-        print_csv(csv_text([("field", "value"), *fields.items()]))
+        print_rows([fields], as_json=False)
     else:
         print_table(("field", "value"), list(fields.items()))
 
@@ -226,12 +213,8 @@ def _print_matches(
         raise SelectionError(
             f"no series has the words {words!r}, or comes close to them"
         )
-    has_table = not (form.json or form.csv)
     if groups[0][0][1].rank == Rank.CLOSE:
-        if has_table:
-            print_line(_CLOSE)
-        else:
-            print_error(f"asyncfin: {_CLOSE}")
+        print_error(f"asyncfin: {_CLOSE}")
     names = entity_names(catalogues)
     rows, cells = [], []
     for matches in groups:
@@ -248,7 +231,7 @@ def _print_matches(
         if len(entity_ids) < len(names):
             entities = listed(list(map(names.__getitem__, entity_ids)))
         cells.append((match.series.metric_id, label, scopes, entities))
-    if not has_table:
+    if form.json or form.csv:
         print_rows(rows, as_json=form.json)
         return
     heads = ("metric", "label", "scopes", "entities")
@@ -272,9 +255,8 @@ def _make_match(
 
 async def names(
     *entity_ids: str,
+    file: Annotated[Path, Parameter(name="--into")],
     ids: IdsInput = None,
-    file: Annotated[Path | None, Parameter(name="--into")] = None,
-    names: Names = Names(),
     service: Service = Service(),
 ) -> None:
     """Write a file of names for entity ids.
@@ -287,42 +269,33 @@ async def names(
       ASYNCFIN_NAMES=names.csv asyncfin catalogue apple
 
     Args:
-        entity_ids: The entities, O- and 32 characters each, or names of the file of
-            --names.
-        ids: A file of more entity ids, one a line; - for standard input.
+        entity_ids: The entities, O- and 32 characters each.
         file: Add the entities to this file. What it contains stays, and costs no
             request.
+        ids: A file of more entity ids, one a line; - for standard input.
     """
-    # The file of ASYNCFIN_NAMES may be the one that is to be written.
-    if names.names is not None and not has_path(str(names.names), folder=False):
-        names = Names(names=Path())
-    heads, rows = (_COLUMNS, []) if file is None else _read_names(file)
-    entities = names.require_ids(entity_ids, ids)
+    heads, rows = _read_names(file)
+    entities = Names().require_ids(entity_ids, ids)
     service.check()
 
     from asyncfin.cli.session import check_failed, connect, read_each
 
     listed_ids = set(map(itemgetter("id"), rows))
     missing = [entity_id for entity_id in entities if entity_id not in listed_ids]
-    async with connect(service, "Reading", names) as (client, _):
+    async with connect(service, "Reading") as (client, _):
         answers = await read_each(client, missing, client.dataset)
     for entity_id, dataset in answers.results.items():
         name = {"id": entity_id, "name": dataset.name}
         rows.append(dict.fromkeys(heads, "") | name)
-    lines = [heads, *map(itemgetter(*heads), rows)]
-    if file is None:
-        # As they are, so that --names reads the same names; a terminal gets them
-        # escaped.
-        is_raw = not sys.stdout.isatty()
-        print_csv(csv_text(lines, raw=is_raw), raw=is_raw)
-    elif rows:
-        additions = len(answers.results)
-        if additions:
-            content = csv_text(lines, raw=True).encode()
-            replace_file(file, methodcaller("write", content))
+    additions = len(answers.results)
+    if additions:
+        lines = [heads, *map(itemgetter(*heads), rows)]
+        content = csv_text(lines, raw=True).encode()
+        replace_file(file, methodcaller("write", content))
+    if rows:
         total = counted(len(rows), "entity", "entities")
         print_text(f"{file}: {total}, {additions:,} of them new")
-    check_failed(answers.errors, answers.cause, len(entities), names)
+    check_failed(answers.errors, answers.cause, len(entities), Names())
 
 
 def _read_names(file: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -105,7 +105,6 @@ OPTIONS = {
     "to": "--into",
     "n": "--latest",
     "when": "the time",
-    "hosts": "--host",
 }
 _SAME_NAMES = (
     *("rate", "last", "history", "since", "port", "daily_budget"),
@@ -128,6 +127,8 @@ _SUCCESSORS = {
     "demo": "asyncfin sandbox --demo",
     "limits": "asyncfin usage --limits",
     "search": "asyncfin catalogue --search WORDS ENTITY_ID",
+    "--host": "your own program with asyncfin.web.explorer",
+    "--root-path": "your own program with asyncfin.web.explorer",
 }
 
 # What to do about an error: the first class that matches decides.

@@ -17,7 +17,6 @@ from asyncfin.cli.options import (
     IdsFile,
     Names,
     Service,
-    Texts,
     require,
 )
 from asyncfin.cli.terminal import progress_console, screen
@@ -37,8 +36,6 @@ async def explore(
         int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))
     ] = 8766,
     max_age: _Seconds = 3600.0,
-    host: Texts = (),
-    root_path: str = "",
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
@@ -56,18 +53,9 @@ async def explore(
         ids: A file of more companies, one a line.
         port: The port; 0 for a free one.
         max_age: For how many seconds a URL shows what was read, without a request.
-        host: A host name under which a proxy reaches this page. [else only this
-            machine's]
-        root_path: The path under which a proxy passes on to this page, such as
-            /explore.
     """
     for package in ("uvicorn", "starlette", "jinja2"):
         require(package, "web", "asyncfin explore")
-    # It precedes the path of every link of the page.
-    if root_path and not re.fullmatch("(/[^/]+)+", root_path):
-        raise UsageError(
-            f"--root-path must be a path such as /explore, not {root_path!r}"
-        )
     # Without a service, the demo companies are shown.
     companies_by_id = names.offer(entity_ids, ids, may_be_none=not service.base_url)
     if companies_by_id:
@@ -84,10 +72,8 @@ async def explore(
             client,
             companies,
         ):
-            hosts = ("127.0.0.1", "localhost", *host)
-            app = explorer(client, companies, hosts=hosts)
-            config = uvicorn.Config(app, log_level="warning", root_path=root_path)
-            server = uvicorn.Server(config)
+            app = explorer(client, companies)
+            server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
             address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
             screen().print(address, soft_wrap=True)
             progress_console().print("Ctrl-C ends the explorer.", style="dim")
@@ -139,7 +125,6 @@ async def mcp(
         int, Parameter(validator=Number(gte=1), show_default=True)
     ] = 20,
     max_age: _Seconds = 60.0,
-    stale_if_error: _Seconds = 0.0,
     http: str | None = None,
     names: Names = Names(),
     service: Service = Service(),
@@ -160,7 +145,6 @@ async def mcp(
         ids: A file of more companies, one a line.
         max_requests: The most requests that one call may spend.
         max_age: For how many seconds a publication counts as the current one.
-        stale_if_error: For how many more seconds, if the service fails.
         http: Serve over HTTP on this address, such as 127.0.0.1:8767.
     """
     require("mcp", "mcp", "asyncfin mcp")
@@ -177,8 +161,7 @@ async def mcp(
     from asyncfin.cli.session import open_client
     from asyncfin.mcp import http_app, server
 
-    options = {"max_age": max_age, "stale_if_error": stale_if_error}
-    async with open_client(service, memory=MemoryCache(), **options) as client:
+    async with open_client(service, memory=MemoryCache(), max_age=max_age) as client:
         tools = server(client, companies, max_requests=max_requests)
         if http is None:
             await tools.run_stdio_async()

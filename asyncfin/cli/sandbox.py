@@ -2,9 +2,7 @@
 `asyncfin record`: entities' datasets as files that it serves.
 """
 
-import re
 import signal
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -21,7 +19,6 @@ from asyncfin.cli.errors import UsageError
 from asyncfin.cli.options import Names, Service
 from asyncfin.cli.terminal import (
     print_line,
-    print_table,
     progress_console,
     replace_file,
     screen,
@@ -29,7 +26,7 @@ from asyncfin.cli.terminal import (
 from asyncfin.clock import utc_text
 from asyncfin.errors import AsyncfinError
 from asyncfin.sandbox import Dialect
-from asyncfin.words import counted
+from asyncfin.words import counted, listed
 
 if TYPE_CHECKING:
     from asyncfin import Catalogue, Client, Panel, Period, Value
@@ -93,11 +90,6 @@ async def sandbox(
     """
     if demo and datasets:
         raise UsageError("--demo shows the demo companies: leave dataset files out")
-    if host in ("0.0.0.0", "::", "") and public_url is None:  # noqa: S104
-        raise UsageError(
-            f"--host {host} listens at all addresses: give the URL under which others "
-            "reach it as --public-url http://NAME:PORT"
-        )
 
     from asyncfin.sandbox import BrokenDatasetError, Sandbox, SandboxError
 
@@ -117,11 +109,7 @@ async def sandbox(
         )
         await (_show_demo(service) if demo else _serve(service))
     except (SandboxError, BrokenDatasetError) as error:
-        # A place in the file is a JSON path, $ its top.
-        complaint = re.sub(r": \$\.?:? ?", ": ", str(error))
-        if "is not JSON" in complaint:
-            complaint += "; `asyncfin record ENTITY_ID > FILE.json.gz` writes one"
-        raise UsageError(complaint) from None
+        raise UsageError(str(error)) from None
 
 
 async def _serve(service: Any) -> None:
@@ -133,16 +121,9 @@ async def _serve(service: Any) -> None:
         line = f"export ASYNCFIN_BASE_URL={address} ASYNCFIN_TOKEN={service.token}"
         screen().print(line, soft_wrap=True)  # wrapped, it could not be pasted
         console = progress_console()
-        listens = ""
-        if not address.endswith(f":{service.port}"):
-            listens = f", and listens at port {service.port}"
-        lines = [f"The sandbox serves at {address}{listens}:"]
+        lines = [f"The sandbox serves at {address}:"]
         for entity_id, name in service.names.items():
-            line = f"  {entity_id}  {name}"
-            lines.append(line.rstrip())
-        loopback = ("http://127.", "http://[::1]", "http://localhost", "https:")
-        if not address.startswith(loopback):
-            lines.append("Clients need --allow-http or allow_http=True.")
+            lines.append(f"  {entity_id}  {name}")
         console.print("\n".join([*lines, "Ctrl-C ends it."]), style="dim")
         # Ctrl-C cancels the task; what a container gets is a termination signal.
         end = asyncio.Event()
@@ -154,99 +135,61 @@ async def _serve(service: Any) -> None:
 
 
 async def _show_demo(sandbox: Any) -> None:
-    """Read real figures of companies, and print them, their cost, and what can be run
+    """Read real figures of a company, and print them, their cost, and what can be run
     next.
     """
     from asyncfin import Annual, Client, Select
-    from asyncfin.cli.session import show_progress
 
     select = Select(metric_ids=_METRICS, basis="consolidated", cadence="annual")
     # Over HTTP and not from the files: the demo is to show what a user's own program
     # does.
-    with show_progress("Reading from the sandbox") as progress:
-        async with sandbox as service:
-            address = service.base_url
-            async with Client(address, service.token, observers=[progress]) as client:
-                catalogues = []
-                for entity_id in service.entities:
-                    catalogue = await client.catalogue(entity_id)
-                    catalogues.append(catalogue)
-                plan = await client.plan(catalogues[0], select, Annual(last=_YEARS))
-                panel = await client.run(plan)
-    print_line(f"Read over HTTP from a sandbox of the service, at {address}\n", "bold")
-    heads = ("entity", "name", "series", "scopes", "periods", "latest")
-    rows = []
-    for item in catalogues:
-        counts = map(str, (len(item), len(item.by_path), len(item.periods)))
-        rows.append([item.entity_id, item.name, *counts, item.periods[-1].label])
-    print_table(heads, rows)
-    series = counted(len(plan.series), "series", "series")
-    print_line(
-        f"\n{panel.show('billions', min(screen().width, _WIDTH))}\n\n"
-        f"All of it came over HTTP, in {counted(progress.requests, 'request')}. The "
-        f"question\nmeans {series}, planned into "
-        f"{counted(plan.requests, 'request')}.\n{_NEXT}"
-    )
+    async with sandbox as service, Client(service.base_url, service.token) as client:
+        address = service.base_url
+        companies = listed(list(service.names.values()))
+        entity_id = service.entities[0]
+        panel = await client.query(entity_id, select, Annual(last=_YEARS))
+    print_line(f"From a sandbox of {companies}, at {address}\n", "bold")
+    table = panel.show("billions", min(screen().width, _WIDTH))
+    print_line(f"{table}\n{counted(panel.requests, 'request')} over HTTP\n{_NEXT}")
 
 
 async def record(
     *entity_ids: str,
-    into_folder: Annotated[
-        Path | None, Parameter(name="--into", allow_leading_hyphen=True)
-    ] = None,
+    folder: Annotated[Path, Parameter(name="--into")],
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
-    """Write an entity's dataset to a file for the sandbox.
+    """Write entities' datasets to files for the sandbox.
 
-    The file contains the catalogue and all values of both versions, with their
-    sources: `Sandbox("acme.json.gz")` and `asyncfin sandbox acme.json.gz` serve
-    it. It costs one request for each 100 series, and two for each 100 series of
+    A file contains the catalogue and all values of both versions, with their
+    sources: `Sandbox("ID.json.gz")` and `asyncfin sandbox ID.json.gz` serve it.
+    It costs one request for each 100 series, and two for each 100 series of
     which values are read.
 
-      asyncfin record ENTITY_ID > acme.json.gz
       asyncfin record ENTITY_ID ENTITY_ID --into FOLDER
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names.
-        into_folder: A folder for a file of each entity, ID.json.gz. Files are replaced
-            as a whole.
+        folder: The folder for a file of each entity, ID.json.gz. Files are replaced as
+            a whole.
     """
     entities = names.require_ids(entity_ids)
-    if into_folder is None:
-        if len(entities) > 1:
-            raise UsageError(
-                "several entities need several files: give a folder for them, --into "
-                "FOLDER"
-            )
-        if sys.stdout.isatty():
-            raise UsageError(
-                "the file is compressed, not text: write > FILE.json.gz, or --into "
-                "FOLDER"
-            )
-        folder = None
-    else:
-        folder = Path(expand_user(str(into_folder)))
-        if folder.exists() and not folder.is_dir():
-            raise UsageError(
-                f"--into {folder} is not a folder: give a folder or a new path"
-            )
+    folder = Path(expand_user(str(folder)))
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(
+            f"--into {folder} is not a folder: give a folder or a new path"
+        )
     service.check()
 
     from asyncfin.cli.session import connect
 
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     async with connect(service, "Recording", names) as (client, _):
         for entity_id in entities:
             content = encode_dataset(await read_dataset(client, entity_id))
-            if folder is None:
-                sys.stdout.buffer.write(content)
-            else:
-                file = folder / f"{quote(entity_id, safe='')}.json.gz"
-                replace_file(file, methodcaller("write", content))
-    if folder is not None:
-        print_line(f"{folder}: {counted(len(entities), 'file')}")
+            file = folder / f"{quote(entity_id, safe='')}.json.gz"
+            replace_file(file, methodcaller("write", content))
+    print_line(f"{folder}: {counted(len(entities), 'file')}")
 
 
 async def read_dataset(client: "Client", entity_id: str) -> "DatasetFile":

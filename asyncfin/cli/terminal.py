@@ -139,16 +139,14 @@ def print_text(document: str) -> None:
     sys.stdout.writelines(f"{text}\n".splitlines(keepends=True))
 
 
-def print_csv(text: str, *, raw: bool = False) -> None:
-    """Print lines of comma-separated values.
-
-    Args:
-        raw: False: escape control characters on a terminal.
+def print_csv(text: str) -> None:
+    """Print lines of comma-separated values, without control characters on a
+    terminal.
     """
     # RFC 4180: "\r\n" at the end of each line, on every system.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(newline="")
-    if sys.stdout.isatty() and not raw:
+    if sys.stdout.isatty():
         text = "\r\n".join(map(printable, text.split("\r\n")))
     sys.stdout.writelines(text.splitlines(keepends=True))
 

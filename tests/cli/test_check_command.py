@@ -110,7 +110,7 @@ async def test_values_at_unlisted_periods_are_recorded(
     source = handmade.dataset({("Revenue", "all"): numbers})
     async with Sandbox(source) as sandbox, altered(sandbox, alter) as base_url:
         monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
-        await record(handmade.ENTITY_ID, into_folder=tmp_path, service=Service(base_url=base_url))
+        await record(handmade.ENTITY_ID, folder=tmp_path, service=Service(base_url=base_url))
     async with (
         Sandbox(tmp_path / f"{handmade.ENTITY_ID}.json.gz") as recorded,
         Client(recorded.base_url, recorded.token) as client,

@@ -108,9 +108,9 @@ WRONG_USAGE = [
     f"extract {ENTITY} --into here",
     f"record {ENTITY} --into here",
     "usage --limits",
-    f"names {ENTITY}",
+    f"names {ENTITY} --into no/such/names.csv",
     f"mcp {ENTITY}",
-    f"explore {ENTITY} --root-path explore",
+    f"explore {ENTITY}",
     "changes folder --last --since 2026-01-01",
 ]
 

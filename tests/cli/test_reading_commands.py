@@ -90,7 +90,6 @@ def test_usage_is_printed_unchanged(command: Command) -> None:
         ("usage --from 2026-01-01 --to 2026-04-03", 2),
         ("catalogue E --metric Debt", 1),
         ("catalogue --search debt E R", 2),
-        ("names E R E", 2),
         ("status", 0),
     ],
 )

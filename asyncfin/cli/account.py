@@ -121,8 +121,6 @@ async def check(
 
 
 async def cache(
-    entity: str | None = None,
-    /,
     *,
     folder: Annotated[
         str | None,
@@ -132,24 +130,15 @@ async def cache(
         bool, Parameter(help="Clear it, for all accounts of the folder.")
     ] = False,
     json: AsJson = False,
-    names: Names = Names(),
 ) -> None:
     """Show the size of the cache in a folder, or clear it.
 
     It costs no request. Other processes may continue to use the folder.
 
       asyncfin cache --cache ~/.cache/asyncfin --clear
-
-    Args:
-        entity: With --clear: clear only this entity, an id or a name.
     """
     if folder is None:
         raise UsageError("no cache is given: set ASYNCFIN_CACHE or give --cache FOLDER")
-    if entity is not None and not clear:
-        raise UsageError(
-            f"an entity goes with --clear: add it, or write --cache {entity} for a "
-            "folder"
-        )
 
     from asyncfin import FileCache
 
@@ -163,8 +152,7 @@ async def cache(
                     "make it"
                 )
             if clear:
-                (entity_id,) = [None] if entity is None else names.entity_ids([entity])
-                await file_cache.clear(entity_id)
+                await file_cache.clear()
             stats = await file_cache.inspect()
     if json:
         print_json({"folder": folder, **asdict(stats)})

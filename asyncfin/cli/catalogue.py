@@ -3,7 +3,7 @@
 """
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter, itemgetter, methodcaller
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -290,8 +290,7 @@ async def names(
     additions = len(answers.results)
     if additions:
         lines = [heads, *map(itemgetter(*heads), rows)]
-        content = csv_text(lines, raw=True).encode()
-        replace_file(file, methodcaller("write", content))
+        replace_file(file, csv_text(lines, raw=True).encode())
     if rows:
         total = counted(len(rows), "entity", "entities")
         print_text(f"{file}: {total}, {additions:,} of them new")

@@ -127,6 +127,8 @@ _SUCCESSORS = {
     "demo": "asyncfin sandbox --demo",
     "limits": "asyncfin usage --limits",
     "search": "asyncfin catalogue --search WORDS ENTITY_ID",
+    "--plot": "panel.plot() in Python, or asyncfin explore",
+    "--ttm": "asyncfin.last_twelve_months in Python, or --latest 1",
     "--host": "your own program with asyncfin.web.explorer",
     "--root-path": "your own program with asyncfin.web.explorer",
 }

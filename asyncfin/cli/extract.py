@@ -5,7 +5,7 @@ the requests.
 import re
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,7 +40,7 @@ from asyncfin.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.spinner import Spinner
+    from rich.status import Status
 
     from asyncfin import ExtractCost, ExtractProgress, ExtractReport
     from asyncfin.extraction.last import Stop
@@ -86,7 +86,7 @@ class Run:
         allow_missing: Accept names that no entity has, or that few have.
         wait: Sleep until a used-up allowance returns, and while the service fails,
             instead of ending.
-        max_outage: End after so many seconds in which the service has failed. [900]
+        max_outage: For how many seconds the service may fail before the run ends. [900]
         no_lock: Take no lock in an object store; no other run may use the same prefix.
         history: Keep what changes from run to run in a feed next to the folder; later
             runs continue it.
@@ -182,7 +182,7 @@ def extract(
 
     if dry_run:
         arguments |= {"refresh": run.refresh, "replace": run.replace}
-        cost = asyncio.run(_read_cost(service, pace, arguments, quiet))
+        cost = asyncio.run(_read_cost(service, pace, arguments))
         if json:
             print_json(asdict(cost))
         else:
@@ -191,7 +191,7 @@ def extract(
     options = {"lane": "bulk", "retry": Retry(max_outage=run.patience), **asdict(pace)}
     stop = Stop()
     collect_rarely()
-    with _show_progress(names, quiet=quiet) as show:
+    with _show_progress(quiet=quiet) as show:
         arguments |= {**run.arguments(), "stop": stop, "progress": show}
         report = asyncio.run(_extract(service, options, arguments))
     if json:
@@ -218,14 +218,13 @@ async def _extract(
 
 
 async def _read_cost(
-    service: Service, pace: Pace, arguments: dict[str, Any], quiet: bool
+    service: Service, pace: Pace, arguments: dict[str, Any]
 ) -> "ExtractCost":
     from asyncfin import extract_cost
-    from asyncfin.cli.session import Progress, open_client, show_progress
+    from asyncfin.cli.session import open_client, show_progress
 
-    progress = nullcontext(Progress("")) if quiet else show_progress("Estimating")
-    with progress as observer:
-        observers = (observer,)
+    with show_progress("Estimating") as progress:
+        observers = (progress,)
         async with open_client(service, observers=observers, **asdict(pace)) as client:
             return await extract_cost(client, **arguments)
 
@@ -297,7 +296,7 @@ def report_document(report: "ExtractReport") -> dict[str, Any]:
 
 
 @contextmanager
-def _show_progress(names: Names, *, quiet: bool) -> "Iterator[OnProgress | None]":
+def _show_progress(*, quiet: bool) -> "Iterator[OnProgress | None]":
     """Yield the callback that shows progress on standard error, if not quiet: a line
     that changes on a terminal, otherwise a line every ten seconds.
     """
@@ -305,61 +304,36 @@ def _show_progress(names: Names, *, quiet: bool) -> "Iterator[OnProgress | None]
     if quiet:
         yield None
     elif console.is_terminal:
-        from rich.live import Live
-        from rich.spinner import Spinner
-
-        spinner = Spinner("dots", "Extracting", style="status.spinner")
-        # Unlike `console.status` it is drawn here first, and not in a thread, between
-        # whose steps a failure could be printed behind it.
-        with Live(spinner, console=console, refresh_per_second=12, transient=True):
-            yield partial(_update_spinner, spinner, console, names)
+        with console.status("Extracting") as status:
+            yield partial(_update_status, status)
     else:
         # rich would wrap at 80 columns in a log file.
         console.width = 100_000
-        yield _Lines(console, names)
+        yield _Lines(console)
 
 
-def _update_spinner(
-    spinner: "Spinner", console: "Console", names: Names, progress: "ExtractProgress"
-) -> None:
-    if failure := _describe_failure(progress, names):
-        console.print(failure)
-    text = _describe_cost(progress).replace(", waiting:", "\nwaiting:")
-    spinner.update(text=text)
+def _update_status(status: "Status", progress: "ExtractProgress") -> None:
+    status.update(_describe_cost(progress).replace(", waiting:", "\nwaiting:"))
 
 
 class _Lines:
-    """Prints a line when the run begins, one every ten seconds, and one for each
-    failure, with the time.
-    """
+    """Prints a line when the run begins, and one every ten seconds, with the time."""
 
-    def __init__(self, console: "Console", names: Names) -> None:
-        self._console, self._names = console, names
+    def __init__(self, console: "Console") -> None:
+        self._console = console
         self._next = 0.0
 
     def __call__(self, progress: "ExtractProgress") -> None:
+        if progress.seconds < self._next:
+            return
         line = _describe_cost(progress)
         if not self._next:
             entities = counted(progress.entities, "entity", "entities")
             line = f"begins: {entities}, {progress.files:,} with a file"
-        if failure := _describe_failure(progress, self._names):
-            self._print(failure)
         # Ten seconds after this one and not on a grid: after a pause there would be
         # several at once.
-        if progress.seconds >= self._next:
-            self._next = progress.seconds + _LINE_SECONDS
-            self._print(line)
-
-    def _print(self, line: str) -> None:
+        self._next = progress.seconds + _LINE_SECONDS
         self._console.print(f"{utc_now():%Y-%m-%dT%H:%M:%SZ} {line}")
-
-
-def _describe_failure(progress: "ExtractProgress", names: Names) -> str:
-    """Return a line for the entity that has just failed, or nothing if none has."""
-    if progress.ended is None or (failure := progress.ended.failure) is None:
-        return ""
-    name = names.add_names(progress.ended.entity_id)
-    return f"{name} failed: {failure.error}: {failure.message}"
 
 
 def _describe_cost(progress: "ExtractProgress") -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncfin.cli.errors import UsageError, print_error
 from asyncfin.cli.options import Form, Names, Texts, choose_one, require_place
-from asyncfin.cli.terminal import print_arrow, print_line, print_table
+from asyncfin.cli.terminal import print_line, print_rows, print_table
 from asyncfin.words import counted, listed, number_text
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ def changes(
     since: str | None = None,
     last: bool = False,
     change: Texts = (),
-    metric: Texts = (),
     names: Names = Names(),
     form: Form = Form(),
 ) -> None:
@@ -59,7 +58,6 @@ def changes(
         last: Only the newest run.
         change: Only appeared, restated, relabelled or vanished rows; repeat it for any
             of several.
-        metric: Only this metric id; repeat it for any of several.
     """
     choose_one({"--since": since is not None, "--last": last})
     entity_ids = names.entity_ids(entities)
@@ -75,13 +73,11 @@ def changes(
     # contents only.
     contents = feed_contents(place)
     _check_ids("", entity_ids, contents.names, place)
-    _check_ids("--metric ", metric, dict.fromkeys(contents.metrics, ""), place)
-    table = _filter(table, entity_id=entity_ids, metric_id=metric, change=change)
+    table = _filter(table, entity_id=entity_ids, change=change)
     if form.json or form.csv:
-        print_arrow(table, as_json=form.json)
+        rows = table.to_pylist()
+        print_rows(rows, as_json=form.json, heads=table.column_names)
         return
-    # The rows of an entity that enters the feed would hide the others, unless they are
-    # asked for.
     _print_changes(table, contents, has_entries=bool(change))
 
 
@@ -118,7 +114,8 @@ def as_of(
     table = _filter(table, entity_id=entity_ids)
     lines = _describe_unknown(table, entity_ids, entity_names)
     if form.json or form.csv:
-        print_arrow(table, as_json=form.json)
+        rows = table.to_pylist()
+        print_rows(rows, as_json=form.json, heads=table.column_names)
         for line in lines:
             print_error(line)
         return
@@ -189,7 +186,15 @@ def _print_changes(
         f"last run is {contents.runs[-1]}"
     )
     if not has_entries:
-        rows, lines = _split_entries(rows, contents)
+        # The rows of an entity that enters the feed would hide the others.
+        changes = []
+        for row in rows:
+            if contents.entry_runs[row["entity_id"]] != row["run"]:
+                changes.append(row)
+        if entry_count := len(rows) - len(changes):
+            text = f"{counted(entry_count, 'row')} with which entities entered the feed"
+            lines.append(f"{text}: --change appeared shows them")
+        rows = changes
     # Stable: what became known together stays in the feed's order.
     rows.sort(key=lambda row: row["known_from"], reverse=True)
     heads, cells = _heads(table), []
@@ -212,34 +217,6 @@ def _print_changes(
     _print([*titles, "percent"], cells, len(rows), [*lines, summary])
 
 
-def _split_entries(
-    rows: Sequence[dict[str, Any]], contents: "FeedContents"
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the rows without those with which entities entered the feed, and a line
-    for each such run.
-    """
-    from asyncfin.extraction.feed import run_time
-
-    change_rows, names_by_run = [], dict[str, list[str]]()
-    for row in rows:
-        entity_id, run = row["entity_id"], row["run"]
-        if contents.entry_runs[entity_id] == run:
-            names_by_run.setdefault(run, []).append(contents.names[entity_id])
-        else:
-            change_rows.append(row)
-    lines = []
-    for run, names in names_by_run.items():
-        entities = counted(len(set(names)), "entity", "entities")
-        if len(set(names)) == 1:
-            entities = names[0]
-        verb = "entered it"
-        if run == contents.runs[0]:
-            verb = "began the feed"
-        day = f"{run_time(run):%Y-%m-%d}"
-        lines.append(f"{counted(len(names), 'row')} of {entities} {verb} on {day}")
-    return change_rows, lines
-
-
 def _percent(row: Mapping[str, Any]) -> str:
     """Return the change of a restated row relative to the absolute value before, if
     that is not 0.
@@ -253,18 +230,15 @@ def _percent(row: Mapping[str, Any]) -> str:
 def _describe_unknown(
     table: "pyarrow.Table", entity_ids: Sequence[str], names: Mapping[str, str]
 ) -> list[str]:
-    """Return a line for each of the entities of which the feed has nothing so early."""
-    lines = []
+    """Return a line about the entities of which the feed has nothing so early."""
+    texts = []
     for entry in json.loads(table.schema.metadata[b"asyncfin"])["not_kept"]:
         if not entity_ids or entry["entity_id"] in entity_ids:
-            day = entry["kept_from"][:10]
-            name = names[entry["entity_id"]]
-            lines.append(f"{name}: kept from {day} on; nothing earlier is known")
-    if (hidden_count := len(lines) - _MOST_NAMED) > 0:
-        lines[_MOST_NAMED:] = [
-            f"and {counted(hidden_count, 'more entity', 'more entities')}"
-        ]
-    return lines
+            name, day = names[entry["entity_id"]], entry["kept_from"][:10]
+            texts.append(f"{name} (from {day})")
+    if not texts:
+        return []
+    return [f"in the feed only later: {listed(texts, _MOST_NAMED)}"]
 
 
 def _heads(table: "pyarrow.Table") -> dict[str, str]:

@@ -245,13 +245,11 @@ class QueryForm(Form):
         unit: Divide the amounts of the table.
         explain: Print only the plan of one entity: series, batches, requests. Reads the
             catalogue, sends no query.
-        plot: Draw the series into this file instead: .png, .pdf, .svg
     """
 
     empty: Annotated[bool, Parameter(name="--all")] = False
     unit: Unit | None = None
     explain: bool = False
-    plot: Path | None = None
 
     def __attrs_post_init__(self) -> None:
         option = choose_one(self.options())
@@ -262,8 +260,7 @@ class QueryForm(Form):
             )
 
     def options(self) -> dict[str, bool]:
-        flags = {"--explain": self.explain, "--plot": self.plot is not None}
-        return super().options() | flags
+        return super().options() | {"--explain": self.explain}
 
 
 _ID = re.compile(r"O-\w{32}", re.ASCII)

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import attrgetter, itemgetter, methodcaller
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -188,7 +188,7 @@ async def record(
         for entity_id in entities:
             content = encode_dataset(await read_dataset(client, entity_id))
             file = folder / f"{quote(entity_id, safe='')}.json.gz"
-            replace_file(file, methodcaller("write", content))
+            replace_file(file, content)
     print_line(f"{folder}: {counted(len(entities), 'file')}")
 
 

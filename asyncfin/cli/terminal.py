@@ -6,10 +6,9 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
@@ -22,7 +21,7 @@ from asyncfin.errors import printable
 from asyncfin.text import table_lines
 
 if TYPE_CHECKING:
-    import pyarrow
+    pass
 
 # Wider than any line, since rich cuts tables at the width of its console.
 _NO_WRAP_WIDTH = 100_000
@@ -151,30 +150,22 @@ def print_csv(text: str) -> None:
     sys.stdout.writelines(text.splitlines(keepends=True))
 
 
-def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """Print rows as a JSON list, or as CSV, which has no columns of lists."""
+def print_rows(
+    rows: Sequence[dict[str, Any]], *, as_json: bool, heads: Iterable[str] = ()
+) -> None:
+    """Print rows as a JSON list, or as CSV, which has no columns of lists.
+
+    Args:
+        heads: the columns of CSV. Empty: those of the first row.
+    """
     if as_json:
         print_json(rows)
         return
-    heads: list[str] = []
-    for name, cell in next(iter(rows), {}).items():
-        if not isinstance(cell, (list, tuple)):
-            heads += [name]
-    _print_columns(rows, heads)
-
-
-def print_arrow(table: "pyarrow.Table", *, as_json: bool) -> None:
-    """Print the rows of a table as `print_rows` does; the CSV of an empty one has its
-    heads.
-    """
-    if as_json:
-        print_json(table.to_pylist())
-        return
-    fields = [field for field in table.schema if not str(field.type).startswith("list")]
-    _print_columns(table.to_pylist(), list(map(attrgetter("name"), fields)))
-
-
-def _print_columns(rows: Iterable[dict[str, Any]], heads: list[str]) -> None:
+    heads = list(heads)
+    if rows and not heads:
+        for name, cell in rows[0].items():
+            if not isinstance(cell, (list, tuple)):
+                heads.append(name)
     lines = [heads]
     for row in rows:
         cells = map(row.__getitem__, heads)
@@ -188,7 +179,7 @@ def _write_time(cell: Any) -> Any:
     return cell
 
 
-def replace_file(file: Path, write: Callable[[IO[bytes]], object]) -> None:
+def replace_file(file: Path, content: bytes) -> None:
     """Write a file, or replace it as a whole: a reader sees the old one or the new
     one.
     """
@@ -199,7 +190,7 @@ def replace_file(file: Path, write: Callable[[IO[bytes]], object]) -> None:
     part = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
 
     def fill(stream: IO[bytes]) -> None:
-        write(stream)
+        stream.write(content)
         with suppress(FileNotFoundError):
             part.chmod(stat.S_IMODE(target.stat().st_mode))
 

@@ -37,22 +37,17 @@ def test_it_shows_how_much_there_is(command: Command, folder: Path) -> None:
     assert shown["bytes"] > 0
 
 
-def test_it_empties_folder_or_deletes_entity(
-    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_empties_the_folder(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder may be named by the environment."""
     monkeypatch.setenv("HOME", str(folder.parent))
     monkeypatch.setenv("ASYNCFIN_CACHE", f"~/{folder.name}")
-    assert command("cache", ENTITY, "--clear").out.startswith(f"~/{folder.name}: 2 series, ")
-    monkeypatch.setenv("ASYNCFIN_CACHE", str(folder))
-    assert command("cache", "--clear").out == f"{folder}: 0 series, 0 bytes\n"
+    assert command("cache", "--clear").out == f"~/{folder.name}: 0 series, 0 bytes\n"
 
 
 def test_wrong_use_is_one_line(command: Command, folder: Path, tmp_path: Path) -> None:
-    """No folder, one that others can read, an entity without --clear."""
+    """No folder, or one that others can read."""
     for arguments, said in [
         ([], "no cache is given: set ASYNCFIN_CACHE or give --cache"),
-        ([ENTITY, "--cache", str(folder)], f"add it, or write --cache {ENTITY} for a folder"),
         (["--cache", "s3://bucket/x"], "--cache must be the path of a folder on this machine"),
         (["--cache", str(tmp_path / "mistyped")], "there is no such folder"),
     ]:

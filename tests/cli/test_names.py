@@ -45,7 +45,6 @@ def test_every_command_takes_names_from_environment(
     monkeypatch.setenv("ASYNCFIN_CACHE", str(folder))
     assert command("query", "the example", "--metric", "Revenue").code == 0
     assert command("cache").out != f"{folder}: 0 series, 0 bytes\n"
-    assert command("cache", "--clear", "the example").out == f"{folder}: 0 series, 0 bytes\n"
 
 
 def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:

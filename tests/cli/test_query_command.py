@@ -178,15 +178,6 @@ def test_each_selection_option_narrows_the_series(
     assert {series["series_id"] for series in json.loads(result.out)["series"]} == series_ids
 
 
-def test_crowded_plot_names_options(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line names options, and no methods."""
-    pytest.importorskip("matplotlib")
-    monkeypatch.setattr("asyncfin.table.chart.MOST_LINES", 2)
-    result = command("query", ENTITY, "--plot", "unused.png")
-    assert result.code == 2
-    assert re.search(r"at most 2 lines, .*, not 4: select fewer series", result.line)
-
-
 def test_comparison_is_one_json_object(command: Command) -> None:
     """Each document is that of the entity alone, the spent requests included; what failed is next to them."""
     both = json.loads(command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--json").out)
@@ -259,35 +250,6 @@ def test_explain_says_what_planning_has_spent(command: Command) -> None:
     """For one entity."""
     assert command("query", ENTITY, "--explain").out.endswith("planning has spent 1 request\n")
     assert command("query", ENTITY, RATIOS_ENTITY, "--explain").code == 2
-
-
-def test_last_twelve_months_are_printed(command: Command) -> None:
-    """The latest end with what it is made of, or why there is none; files have all rows."""
-    result = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--ttm")
-    assert result.code == 0
-    lines = result.out.splitlines()
-    (head,) = (line.split() for line in lines if line.startswith("entity"))
-    assert head == ["entity", "series", "scopes", "twelve", "months", "number", "how"]
-    assert [line.split()[-3:] for line in lines if "Sales of one kind" in line] == [
-        ["as", "published:", "FY2024"]
-    ]
-    (quarter,) = (line for line in lines if "Sales in a quarter" in line)
-    assert "has no value: " in quarter
-    position = lines.index("Sales: Goods sold. Unit: USD.")
-    assert "" in lines[position - 2 : position]
-    assert lines[0] == "2 companies, original values"
-    for name, line in zip(("Example [AG]", "Ratios"), lines[-3:-1], strict=True):
-        assert re.fullmatch(rf"{re.escape(name)}: publication .* of 2025-02-01 06:00 UTC", line)
-    assert re.fullmatch(r"\d+ requests", lines[-1])
-    assert re.search(r" · +\S+ has no value", quarter)
-    rows = json.loads(command("query", ENTITY, "--metric", "Revenue", "--ttm", "--json").out)
-    found = list(
-        csv.DictReader(io.StringIO(command("query", ENTITY, "--metric", "Revenue", "--ttm", "--csv").out))
-    )
-    assert [row["how"] or "" for row in rows] == [row["how"] for row in found]
-    assert found[0].keys() == rows[0].keys() - {"scope_names", "operands", "series_ids"}
-    by_end = {(row["series_label"], row["period_label"]): row["number"] for row in found}
-    assert by_end["Sales of all kinds", "FY2022"] == "1200"
 
 
 def test_latest_values_have_their_own_periods(command: Command) -> None:

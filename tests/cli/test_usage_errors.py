@@ -36,7 +36,6 @@ def test_unknown_ids_are_one_line(
 @pytest.mark.parametrize(
     ("arguments", "package", "extra"),
     [
-        (("query", ENTITY, "--plot", "figure.png"), "matplotlib", "plot"),
         (("extract", ENTITY, "--into", "night"), "pyarrow", "arrow"),
         (("extract", ENTITY, "--into", "s3://bucket/night"), "obstore", "store"),
         (("mcp", ENTITY), "mcp", "mcp"),

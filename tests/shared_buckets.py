@@ -18,6 +18,16 @@ import pytest
 from tests.conftest import VirtualTimeLoop
 
 SERVER = shutil.which("redis-server")
+# What may become of a Redis, and the commands that do it.
+FAULTS = {
+    "killed": "",
+    "stopped": "",
+    "failed over": "",  # without replication: an empty server is in its place
+    "flushed": "FLUSHALL",
+    "full": "CONFIG SET maxmemory 1",
+    "read-only": "REPLICAOF 127.0.0.1 1",  # as the old primary is after a failover
+    "another password": "CONFIG SET requirepass another; CLIENT KILL TYPE normal SKIPME yes",
+}
 
 
 class RedisServer:
@@ -44,9 +54,21 @@ class RedisServer:
             self.process.wait()
             self.process = None
 
-    def signal(self, number: int) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
+    async def suffer(self, fault: str) -> None:
+        """Let one of the faults happen to the server."""
+        from redis.asyncio import Redis
+
+        if fault == "stopped":
+            assert self.process is not None
+            self.process.send_signal(signal.SIGSTOP)
+        elif fault in ("killed", "failed over"):
+            self.stop()
+            if fault == "failed over":
+                await asyncio.to_thread(self.start)
+        else:
+            async with Redis.from_url(self.url) as client:
+                for command in FAULTS[fault].split(";"):
+                    await client.execute_command(*command.split())
 
 
 class RedisLine:

@@ -1,4 +1,4 @@
-"""A clock, and a Redis of the tests' own."""
+"""A clock, a Redis of the tests' own, and caches of each kind."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from tests.cache.dict_store import DictCache
 from tests.cache.stored import AT
 from tests.shared_buckets import redis_server
 
-MakeCache = Callable[..., Cache]
+MakeCache = Callable[..., Any]
 
 
 @frozen
@@ -48,23 +48,26 @@ def clock() -> Clock:
 async def make_cache(
     request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> AsyncIterator[MakeCache]:
-    """What makes a cache of each kind, with the test's clock."""
-    made: list[Cache] = []
+    """What makes caches of each kind, with the test's clock; those with a store share it."""
+    caches: list[Cache] = []
+    rows: dict[str, bytes] = {}
 
     def make(**options: Any) -> Cache:
-        if request.param == "redis":
-            url = request.getfixturevalue("redis_url")
-            accounts = {"account": f"{tmp_path} {len(made)}"}
-            options.pop("max_bytes", None)
-            made.append(RedisCache(url, **{"clock": clock, **accounts, **options}))
-        elif request.param == "dict":
-            made.append(DictCache(**{"clock": clock, **options}))
-        elif request.param == "file":
-            made.append(FileCache(tmp_path / f"cache{len(made)}", **{"clock": clock, **options}))
-        else:
-            made.append(MemoryCache(**{"clock": clock, **options}))
-        return made[-1]
+        options = {"clock": clock, **options}
+        cache: Cache
+        match request.param:
+            case "redis":
+                account = f"{tmp_path} {options.pop('account', '')}"
+                cache = RedisCache(request.getfixturevalue("redis_url"), account=account, **options)
+            case "dict":
+                cache = DictCache(rows, **options)
+            case "file":
+                cache = FileCache(tmp_path / "cache", **options)
+            case _:
+                cache = MemoryCache(**options)
+        caches.append(cache)
+        return cache
 
     yield make
-    for cache in made:
+    for cache in caches:
         await cache.aclose()

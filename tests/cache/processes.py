@@ -1,32 +1,48 @@
-"""Other processes that use a FileCache, and killing them: `python -m tests.cache.processes 100`."""
+"""Other processes, forked from the test, that use the same cache."""
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import tempfile
-import time
+import asyncio
+import multiprocessing
+from collections.abc import Callable, Coroutine, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin.cache import base, redis, store
+from asyncfin.cache.file import FileCache
+from tests.cache.stored import DATASET, ENTITY, TOKEN, URL, blocks, content
+
+CONTEXT = multiprocessing.get_context("fork")
+Work = Callable[..., Coroutine[Any, Any, None]]
+# Python 3.12 warns where a thread of the test runner is alive.
+forks = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
-def start(command: str, *arguments: object, **environment: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tests.cache.worker", command, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
+def start(work: Work, *arguments: Any) -> BaseProcess:
+    """Begin something in another process, whose exit code is 0 if it succeeds."""
+    process = CONTEXT.Process(target=_run, args=(work, *arguments))
+    process.start()
+    return process
 
 
-def run(command: str, *arguments: object, **environment: str) -> str:
-    """Return what another process prints, which must end well."""
-    with start(command, *arguments, **environment) as process:
-        out, err = process.communicate(timeout=100)
-    assert process.returncode == 0, err
-    return out.strip()
+def run(work: Work, *arguments: Any) -> None:
+    """Do something in another process, which must succeed."""
+    check_ends([start(work, *arguments)])
+
+
+def check_ends(processes: Sequence[BaseProcess]) -> None:
+    """Wait until all have ended, as they should."""
+    for process in processes:
+        process.join(100)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+
+
+def _run(work: Work, *arguments: Any) -> None:
+    # They write at once, on a machine that may be busy: what is slow is not the subject here.
+    base.STORE_SECONDS = redis.STORE_SECONDS = 60.0
+    base.LOCK_SECONDS = redis.LOCK_SECONDS = store.LOCK_SECONDS = 60.0
+    asyncio.run(work(*arguments))
 
 
 def files_of(path: Path) -> list[Path]:
@@ -34,25 +50,9 @@ def files_of(path: Path) -> list[Path]:
     return sorted(file for file in path.glob("*/**/*") if not file.is_dir())
 
 
-def kill_writers(path: Path, times: int) -> None:
-    """Kill a process at a random moment of its puts, and look at what it leaves; repeat."""
-    source, series = random.Random(times), 0
-    for _ in range(times):
-        with start("fill_for_ever", path) as writer:
-            assert writer.stdout
-            for _ in range(source.randrange(1, 6)):
-                writer.stdout.readline()
-            time.sleep(source.random() * 0.01)  # anywhere in a put
-            writer.send_signal(signal.SIGKILL)
-            writer.communicate()
-        right, wrong, broken = map(int, run("look", path).split())
-        assert (wrong, broken) == (0, 0)
-        series += right
-    assert series > times
-
-
-if __name__ == "__main__":
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    with tempfile.TemporaryDirectory() as parent:
-        kill_writers(Path(parent) / "cache", count)
-    print(f"{count} writers of a cache were killed: nothing wrong, nothing broken")
+async def put_each(cache: FileCache, numbers: Sequence[int]) -> set[str]:
+    """Store series one by one, and return the ids of all that are stored."""
+    part = cache.partition(URL, TOKEN)
+    for number in numbers:
+        await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
+    return set(content(await part.blocks(ENTITY, DATASET, "original")))

@@ -1,12 +1,10 @@
-"""A publication as a cache keeps it: the catalogue and the blocks of a real answer.
-
-Processes that tests start import it, which needs no library of the tests.
-"""
+"""A publication as a cache stores it: the catalogue and the blocks of a real response."""
 
 from array import array
 from datetime import UTC, datetime
 
-from asyncfin.cache.base import Partition
+from asyncfin.cache.base import Cache, Partition
+from asyncfin.cache.record import EntityRecord
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
@@ -16,7 +14,7 @@ from asyncfin.wire.values import read_planned_page
 
 ENTITY, OTHER = "O-" + "a1" * 16, "O-" + "b2" * 16
 DATASET, NEXT = "d9b2d63d-a233-4123-847a-7090a1f34b01", "d9b2d63d-a233-4123-847a-7090a1f34b02"
-URL = "https://api.example.com"
+URL, TOKEN = "https://api.example.com", "a-token"
 AT = datetime(2026, 5, 1, 6, 30, tzinfo=UTC)
 PATH = (ScopeRef("segment", "Größe|=%"),)
 PERIODS = (Period(2024, 12, 12), Period(2023, 12, 12), Period(2024, 3, 3))
@@ -102,6 +100,30 @@ def content(kept: tuple[Block, ...]) -> dict[str, object]:
         observed = {periods[at]: number for at, number in zip(positions, numbers, strict=True)}
         found[series_id] = (observed, dict(zip(periods, store.values(block, row), strict=True)))
     return found
+
+
+async def fill(cache: Cache, entity_id: str = ENTITY, moment: datetime = AT) -> Partition:
+    """Store a publication in six parts: its record, its catalogue, and four of ten series each."""
+    part = cache.partition(URL, TOKEN)
+    await part.observe(entity_id, EntityRecord(moment, DATASET))
+    await part.put_catalogue(catalogue(40, entity_id=entity_id))
+    for first in range(0, 40, 10):
+        await part.put_blocks(entity_id, DATASET, "original", blocks(*range(first, first + 10)))
+    return part
+
+
+async def check_whole(part: Partition, entity_id: str = ENTITY) -> None:
+    """Check that what `fill` stores can be read."""
+    assert await current(part, entity_id) == DATASET
+    assert await part.catalogue(entity_id, DATASET.upper()) == catalogue(40, entity_id=entity_id)
+    assert content(await part.blocks(entity_id, DATASET.upper(), "original")) == content(blocks(*range(40)))
+
+
+async def check_missing(part: Partition, entity_id: str = ENTITY) -> None:
+    """Check that nothing of an entity can be read."""
+    assert await current(part, entity_id) is None
+    assert await part.catalogue(entity_id, DATASET) is None
+    assert await part.blocks(entity_id, DATASET, "original") == ()
 
 
 async def current(part: Partition, entity_id: str = ENTITY) -> str | None:

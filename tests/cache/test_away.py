@@ -9,28 +9,31 @@ import pytest
 from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import utc_now
 from tests.cache.dict_store import DictCache
-from tests.cache.stored import DATASET, ENTITY, URL, blocks, catalogue, content, current
+from tests.cache.stored import (
+    AT,
+    DATASET,
+    ENTITY,
+    TOKEN,
+    URL,
+    blocks,
+    check_missing,
+    check_whole,
+    content,
+    current,
+    fill,
+)
 
 pytestmark = pytest.mark.virtual
 
 
-async def fill(cache: DictCache) -> None:
-    part = cache.partition(URL, "t")
-    await part.observe(ENTITY, EntityRecord(utc_now(), DATASET))
-    await part.put_catalogue(catalogue())
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-
-
 async def test_failing_store_rests_two_seconds(caplog: pytest.LogCaptureFixture) -> None:
-    """There is one warning, and memory serves what this process has read."""
+    """There is one warning, memory serves what this process has read, and a claim is free."""
     cache = DictCache()
-    part = cache.partition(URL, "t")
     cache.store.fails = True
-    await fill(cache)
-    for _ in range(3):
-        assert await current(part) == DATASET
-        assert await part.catalogue(ENTITY, DATASET) == catalogue()
-        assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
+    part = await fill(cache)
+    async with part.claim(ENTITY):
+        await check_whole(part)
+    assert asyncio.get_running_loop().time() < 0.1
     assert cache.store.calls == 1
     await asyncio.sleep(2)
     assert await current(part) == DATASET
@@ -48,7 +51,7 @@ async def test_slow_operation_counts_as_failed(seconds: float, calls: int) -> No
     loop = asyncio.get_running_loop()
     began = loop.time()
     for _ in range(2):
-        assert await cache.partition(URL, "t").record(ENTITY) is None
+        assert await cache.partition(URL, TOKEN).record(ENTITY) is None
     assert cache.store.calls == calls
     assert loop.time() - began < 2 * seconds + 0.1
 
@@ -57,43 +60,29 @@ async def test_failed_put_is_not_repeated() -> None:
     """Except a record, which applies in this process until a later one is stored."""
     rows: dict[str, bytes] = {}
     cache, other = DictCache(rows), DictCache(rows)
-    part = cache.partition(URL, "t")
     cache.store.fails = True
-    await fill(cache)
+    part = await fill(cache)
     cache.store.fails = False
     await asyncio.sleep(2)
-    assert await current(part) == DATASET
-    assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
-    assert rows == {}
+    await check_whole(part)
+    await check_missing(other.partition(URL, TOKEN))
     await part.observe(ENTITY, EntityRecord(utc_now(), DATASET))
-    assert await current(other.partition(URL, "t")) == DATASET
+    assert await current(other.partition(URL, TOKEN)) == DATASET
 
 
 async def test_equal_record_is_written_once() -> None:
     """A question whose publication was confirmed by the metadata observes it twice."""
     cache = DictCache()
-    part, record = cache.partition(URL, "t"), EntityRecord(utc_now(), DATASET)
-    for calls in (1, 0, 0):
-        before = cache.store.calls
-        await part.observe(ENTITY, record)
-        assert cache.store.calls - before == calls
-
-
-async def test_claim_of_failing_store_is_free() -> None:
-    """No process can hold one."""
-    cache = DictCache()
-    cache.store.fails = True
-    began = asyncio.get_running_loop().time()
-    async with cache.partition(URL, "t").claim(ENTITY):
-        assert asyncio.get_running_loop().time() - began < 0.1
+    for _ in range(3):
+        await cache.partition(URL, TOKEN).observe(ENTITY, EntityRecord(AT, DATASET))
+    assert cache.store.calls == 1
 
 
 async def test_eviction_while_reading_loses_no_series() -> None:
     """Blocks that were there before the store was read are part of the result."""
     cache = DictCache()
-    part = cache.partition(URL, "t")
+    part, other = (cache.partition(URL, TOKEN) for cache in (cache, DictCache(cache.store.rows)))
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-    other = DictCache(cache.store.rows).partition(URL, "t")
     await other.put_blocks(ENTITY, DATASET, "original", blocks(2))
     get = cache.store.get
 
@@ -103,4 +92,4 @@ async def test_eviction_while_reading_loses_no_series() -> None:
 
     cache.store.get = evict  # type: ignore[method-assign]
     cached_blocks = await part.blocks(ENTITY, DATASET, "original", ["S-1", "S-2"])
-    assert content(cached_blocks) == content((*blocks(1), *blocks(2)))
+    assert content(cached_blocks) == content(blocks(1, 2))

@@ -1,25 +1,20 @@
 """Questions of a client with a cache: what was read once is not asked for again, and nothing is mixed."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from asyncfin import Annual, Client, FileCache, FiscalRange, MemoryCache, Retry, Select, Trailing, read_entity
 from asyncfin.errors import AuthenticationError, SelectionError, ServiceError, TransportError
-from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status
+from asyncfin.sandbox import Drop, Fault, Latency, Sandbox, Slow, Status
 from asyncfin.sandbox.dataset import DatasetFile
-from tests import examples
 from tests.generate import generate
-from tests.read.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
+from tests.read.test_answers import content
 
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
@@ -280,62 +275,6 @@ async def test_series_may_be_evicted_meanwhile() -> None:
         await cache.clear()
         await first
         assert len(await second) == 2
-
-
-@st.composite
-def conversations(draw: st.DrawFn) -> tuple[DatasetFile, list[tuple[set[str], Any, str, bool]]]:
-    """Draw a dataset, and a few questions about it: series, periods, version, and whether it is streamed."""
-    dataset = DATASETS[draw(st.integers(0, 3))]
-    ids = [each["series_id"] for group in dataset.publications[-1].groups for each in group["series"]]
-    questions = []
-    for _ in range(draw(st.integers(1, 3))):
-        share = draw(st.sampled_from([1.0, 0.3, 0.05]))
-        wanted = {*random.Random(draw(st.integers(0, 99))).sample(ids, max(1, int(share * len(ids))))}
-        version = draw(st.sampled_from(["original", "latest_restated"]))
-        questions.append((wanted, draw(period_selections(dataset)), version, draw(st.booleans())))
-    return dataset, questions
-
-
-@settings(max_examples=examples(25))
-@given(conversations(), DIALECTS, st.booleans(), st.booleans())
-def test_a_cache_changes_no_answer(
-    conversation: tuple[DatasetFile, list[tuple[set[str], Any, Any, bool]]],
-    dialect: Dialect,
-    believing: bool,
-    in_memory: bool,
-) -> None:
-    """Any selections, periods, versions and dialects, cold and warm, whole or in pieces.
-
-    By two clients in turn, which share a cache in memory, or the folder of two caches, as two processes do.
-    """
-    dataset, questions = conversation
-
-    async def ask(folder: str) -> None:
-        shared = MemoryCache()
-        caches = [shared, shared] if in_memory else [FileCache(folder, account="desk") for _ in range(2)]
-        async with (
-            Sandbox(dataset, dialect=dialect) as sandbox,
-            client(sandbox, caches[0], max_age=60 * believing) as first,
-            client(sandbox, caches[1], max_age=60 * believing) as second,
-        ):
-            for nth, (wanted, periods, version, streamed) in enumerate(questions):
-                shown, values = expected(dataset.publications[-1], wanted, periods, version)
-                select = Select(where=lambda series, wanted=wanted: series.series_id in wanted)
-                asking, question = (first, second)[nth % 2], (dataset.entity_id, select, periods)
-                if streamed:
-                    rows = await collect(asking, *question, value_version=version)
-                else:
-                    panel = await asking.query(*question, value_version=version)
-                    assert list(panel.periods) == shown
-                    assert panel.value_count == sum(map(len, values.values()))
-                    rows = content(panel)
-                assert (rows, len(rows)) == (texts(values), len(wanted))
-        for cache in caches:
-            assert cache.stats().broken == 0
-            await cache.aclose()
-
-    with TemporaryDirectory() as parent:
-        run(partial(ask, f"{parent}/cache"))
 
 
 @virtual

@@ -1,65 +1,62 @@
 """Workers that begin at the same moment, with a cache of one machine or of several."""
 
 import asyncio
-import sys
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from asyncfin import Cache, Client, FileCache, FiscalRange, RedisCache, Select
 from asyncfin.sandbox import Sandbox
+from tests.cache.processes import CONTEXT, check_ends, forks, start
 from tests.generate import generate
 from tests.shared_buckets import redis_server
 
 DATASET = generate(23, series=400, publications=1)
-WORKER = """
-import asyncio, sys
-from asyncfin import Client, FileCache, FiscalRange, RedisCache, Select
-from asyncfin.cache import base, redis
 
-# The machine may be busy: who waits so long for a store or a claim goes on without it.
-base.STORE_SECONDS = redis.STORE_SECONDS = base.LOCK_SECONDS = 60.0
 
-async def main():
-    kind, place, base_url, token, entity_id = sys.argv[1:]
-    cache = FileCache(place, account="desk") if kind == "file" else RedisCache(place, account="desk")
+async def query(make_cache: Callable[[], Cache], addresses: Any, barrier: Any, results: Any) -> None:
+    """Ask thrice once all are there, and put what came of it into a queue."""
+    base_url, token = addresses.get()
+    cache = make_cache()
     async with Client(base_url, token, cache=cache, max_age=60) as client:
-        print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)
+        await asyncio.to_thread(barrier.wait)
         for select in (Select(), Select(label="a"), Select(label="e")):
-            panel = await client.query(entity_id, select, FiscalRange())
-            print(panel.requests, len(panel), panel.value_count)
+            panel = await client.query(DATASET.entity_id, select, FiscalRange())
+            results.put((panel.requests, len(panel), panel.value_count))
     assert cache.stats().broken == 0
     await cache.aclose()
 
-asyncio.run(main())
-"""
-PIPE = asyncio.subprocess.PIPE
+
+def run_workers(count: int, make_cache: Callable[[], Cache]) -> tuple[int, set[tuple[int, int]]]:
+    """Return the requests of cold processes, and the sizes of their panels."""
+    addresses, barrier, results = CONTEXT.Queue(), CONTEXT.Barrier(count), CONTEXT.Queue()
+    workers = [start(query, make_cache, addresses, barrier, results) for _ in range(count)]
+
+    async def serve() -> int:
+        async with Sandbox(DATASET) as sandbox:
+            for _ in workers:
+                addresses.put((sandbox.base_url, sandbox.token))
+            await asyncio.to_thread(check_ends, workers)
+            return len(sandbox.log)
+
+    served = asyncio.run(serve())
+    panels = [results.get() for _ in range(3 * count)]
+    assert sum(panel[0] for panel in panels) == served, "each request is counted for one query"
+    return served, {panel[1:] for panel in panels}
 
 
-async def run_workers(count: int, kind: str, place: str) -> tuple[int, list[list[str]]]:
-    """Return the requests of cold processes, and the panels that each has printed."""
-    async with Sandbox(DATASET) as sandbox:
-        arguments = ("-c", WORKER, kind, place, sandbox.base_url, sandbox.token, DATASET.entity_id)
-        workers = [
-            await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=PIPE, stdout=PIPE)
-            for _ in range(count)
-        ]
-        for worker in workers:
-            assert worker.stdout is not None
-            await worker.stdout.readline()
-        ends = await asyncio.gather(*(worker.communicate(b"go\n") for worker in workers))
-        assert [worker.returncode for worker in workers] == [0] * count
-        lines = [out.decode().splitlines() for out, _ in ends]
-        requests = sum(int(line.split()[0]) for out in lines for line in out)
-        assert requests == len(sandbox.log), "each request is counted for one query"
-        return requests, [[line.partition(" ")[2] for line in out] for out in lines]
-
-
+@forks
 @pytest.mark.parametrize("kind", ["file", "redis"])
-async def test_cold_processes_request_as_one(kind: str, tmp_path: Path) -> None:
+def test_cold_processes_request_as_one(kind: str, tmp_path: Path) -> None:
     """Their claims let one send its requests, and the others find the values. Seconds of real time."""
     with redis_server() if kind == "redis" else nullcontext() as server:
-        place = f"{server.url}?db=" if server else str(tmp_path / "cache")
-        cost, (panels,) = await run_workers(1, kind, f"{place}1")
-        assert await run_workers(4, kind, f"{place}2") == (cost, [panels] * 4)
+
+        def make_cache(name: str) -> Cache:
+            return RedisCache(server.url, account=name) if server else FileCache(tmp_path / name)
+
+        cost, panels = run_workers(1, partial(make_cache, "one"))
+        assert run_workers(4, partial(make_cache, "four")) == (cost, panels)

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import random
+import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import scrypt
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,33 +18,28 @@ from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
-from tests.cache.processes import files_of, kill_writers, run, start
+from tests.cache.processes import CONTEXT, check_ends, files_of, forks, put_each, run, start
 from tests.cache.stored import (
     AT,
     DATASET,
     ENTITY,
     NEXT,
     OTHER,
+    TOKEN,
     URL,
     blocks,
     catalogue,
+    check_missing,
+    check_whole,
     content,
     current,
+    fill,
 )
-from tests.cache.worker import NOBODY, TOKEN
 
+# ASYNCFIN_KILLS=200 takes a minute.
+KILLS = int(os.environ.get("ASYNCFIN_KILLS", "3"))
+NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-
-
-async def fill(path: Path) -> None:
-    """Fill a cache with a publication."""
-    cache = FileCache(path)
-    part = cache.partition(URL, TOKEN)
-    await part.observe(ENTITY, EntityRecord(AT, DATASET))
-    await part.put_catalogue(catalogue(40))
-    for first in range(0, 40, 10):
-        await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(first, first + 10)))
-    await cache.aclose()
 
 
 def list_paths(path: Path) -> list[Path]:
@@ -93,7 +90,7 @@ async def test_folder_of_others_is_rejected(
 @pytest.mark.parametrize("spoil", ["link", "owner"])
 async def test_part_of_others_is_dropped(spoil: str, tmp_path: Path) -> None:
     """None is followed elsewhere; it is counted, and its series are requested again."""
-    await fill(tmp_path / "cache")
+    await fill(FileCache(tmp_path / "cache"))
     elsewhere = tmp_path / "elsewhere"
     for file in files_of(tmp_path / "cache"):
         if spoil == "owner":
@@ -104,45 +101,33 @@ async def test_part_of_others_is_dropped(spoil: str, tmp_path: Path) -> None:
             file.unlink()
             file.symlink_to(elsewhere)
     cache = FileCache(tmp_path / "cache")
-    part = cache.partition(URL, TOKEN)
-    assert await current(part) is None
-    assert await part.catalogue(ENTITY, DATASET) is None
-    assert await part.blocks(ENTITY, DATASET, "original") == ()
+    await check_missing(cache.partition(URL, TOKEN))
     assert cache.stats().broken == 6
-    await fill(tmp_path / "cache")
-    assert await part.catalogue(ENTITY, DATASET) == catalogue(40)
+    await fill(FileCache(tmp_path / "cache"))
+    await check_whole(FileCache(tmp_path / "cache").partition(URL, TOKEN))
 
 
 async def test_folder_is_closed_to_others(tmp_path: Path) -> None:
-    """All folders and files, whatever the umask allows."""
-    before = os.umask(0)
+    """All folders and files, whatever the umask allows. None contains the token."""
+    cache, before = FileCache(tmp_path / "some" / "cache"), os.umask(0)
     try:
-        await fill(tmp_path / "some" / "cache")
+        part = await fill(cache)
     finally:
         os.umask(before)
     paths = [tmp_path / "some" / "cache", *(tmp_path / "some" / "cache").rglob("*")]
     modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in paths}
     assert modes == {(True, 0o700), (False, 0o600)}
-
-
-async def test_nothing_secret_is_in_folder(tmp_path: Path) -> None:
-    """Neither the token nor a digest to guess it by: that is salted, and slow to make."""
-    cache = FileCache(tmp_path / "cache")
-    part = cache.partition(URL, "s3cr3t-t0ken-of-a-user")
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-    await part.observe(ENTITY, EntityRecord(AT, DATASET))
-    files = [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
-    assert not any(b"s3cr3t" in file.read_bytes() for file in files)
-    assert "s3cr3t" not in repr([files, cache, part, vars(cache), vars(part)])
-    assert len((tmp_path / "cache" / "salt").read_bytes()) == 32
+    assert not any(TOKEN.encode() in path.read_bytes() for path in paths if path.is_file())
+    assert TOKEN not in repr([paths, cache, part, vars(cache), vars(part)])
+    assert len((tmp_path / "some" / "cache" / "salt").read_bytes()) == 32
 
 
 async def test_clients_of_token_share_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is slow to make: clients that begin together or later make it once."""
-    made_keys = []
+    salts = []
 
-    def count(*arguments: bytes, **options: int) -> bytes:
-        made_keys.append(options)
+    def count(*arguments: bytes, **options: Any) -> bytes:
+        salts.append(options["salt"])
         return scrypt(*arguments, **options)
 
     monkeypatch.setattr("asyncfin.cache.file.scrypt", count)
@@ -150,98 +135,155 @@ async def test_clients_of_token_share_key(tmp_path: Path, monkeypatch: pytest.Mo
     clients = [cache.partition(URL, TOKEN) for _ in range(20)]
     await asyncio.gather(*(client.record(ENTITY) for client in clients))
     await cache.partition(URL, TOKEN).record(ENTITY)
-    assert len(made_keys) == 1
+    assert len(salts) == 1
     await cache.partition(URL, "another-token").record(ENTITY)
-    assert len(made_keys) == 2
+    assert len(salts) == 2
     assert cache.stats().broken == 0
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "another's"])
-async def test_damaged_files_give_no_wrong_values(damage: str, tmp_path: Path) -> None:
-    """What is read is right, and the others are dropped."""
-    right = content(blocks(*range(40)))
-    source = random.Random(damage)
-    lost = 0
-    for number in range(5):
-        path = tmp_path / str(number)
-        await fill(path)
-        files = files_of(path)
-        for file in source.sample(files, 3):
-            body = bytearray(file.read_bytes())
-            match damage:
-                case "flipped":
-                    body[source.randrange(len(body))] ^= 1 << source.randrange(8)
-                case "cut":
-                    del body[source.randrange(len(body)) :]
-                case "emptied":
-                    body.clear()
-                case "another's":
-                    body = bytearray(source.choice(files).read_bytes())
-            file.write_bytes(body)
-        part = FileCache(path).partition(URL, TOKEN)
-        rows = content(await part.blocks(ENTITY, DATASET, "original"))
-        assert rows.items() <= right.items()
-        lost += rows != right
-        assert await part.catalogue(ENTITY, DATASET) in (None, catalogue(40))
-        assert await current(part) in (None, DATASET)
-        await fill(path)
-        cache = FileCache(path)
-        part = cache.partition(URL, TOKEN)
-        assert content(await part.blocks(ENTITY, DATASET, "original")) == right
-        assert await current(part) == DATASET
-        assert cache.stats().broken == 0
-    assert lost
+async def use(path: Path, is_usable: bool) -> None:
+    """Store and read, whatever the folder is like."""
+    cache = FileCache(path)
+    await check_whole(await fill(cache))
+    assert (cache.stats().broken == 0) == is_usable
 
 
+@forks
 @as_root
 def test_unwritable_folder_is_skipped(tmp_path: Path) -> None:
     """Every question is answered, from memory too."""
+
+    async def use_as_nobody() -> None:
+        os.seteuid(NOBODY)
+        await use(tmp_path / "cache", is_usable=False)
+
     for parent in [tmp_path, *tmp_path.parents]:
-        if parent.stat().st_uid == 0 and parent != Path("/") and "pytest" in str(parent):
+        if parent.stat().st_uid == 0 and "pytest" in str(parent):
             parent.chmod(0o755)
     (tmp_path / "cache").mkdir(0o700)
     os.chown(tmp_path / "cache", NOBODY, NOBODY)
     (tmp_path / "cache").chmod(0o500)
-    series, broken = map(int, run("use_as_nobody", tmp_path / "cache").splitlines()[-1].split())
-    assert series == 2
-    assert broken > 0
+    run(use_as_nobody)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+@forks
 @pytest.mark.parametrize("limit", [0, 100, 300, 500, 4_096])
 def test_full_disk_loses_no_result(limit: int, tmp_path: Path) -> None:
     """Wherever a file is cut off, nothing of it is left; with room again the cache goes on."""
-    series, _ = map(int, run("use_on_a_full_disk", tmp_path / "cache", LIMIT=str(limit)).split())
-    assert series == 2
+
+    async def use_on_a_full_disk() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        await use(tmp_path / "cache", is_usable=limit > 4_000)
+
+    run(use_on_a_full_disk)
     assert not list((tmp_path / "cache").rglob(".*"))
-    assert run("use", tmp_path / "cache", 2) == "2 0\n2 0"
+    for _ in range(2):
+        run(use, tmp_path / "cache", True)
 
 
+@forks
 def test_eight_processes_fill_one_folder(tmp_path: Path) -> None:
     """From the first moment on: all that they store is found."""
-    # Seconds of real time: eight interpreters start.
-    workers = [start("fill", tmp_path / "cache", first, 40) for first in range(0, 320, 40)]
-    for worker in workers:
-        out, err = worker.communicate(timeout=100)
-        assert (worker.returncode, out.strip()) == (0, "0"), err
+
+    async def fill_part(first: int) -> None:
+        cache = FileCache(tmp_path / "cache")
+        await cache.partition(URL, TOKEN).put_catalogue(catalogue(100))
+        await put_each(cache, range(first, first + 40))
+        assert cache.stats().broken == 0
 
     async def read() -> object:
         part = FileCache(tmp_path / "cache").partition(URL, TOKEN)
         assert await part.catalogue(ENTITY, DATASET) == catalogue(100)
         return content(await part.blocks(ENTITY, DATASET, "original"))
 
+    check_ends([start(fill_part, first) for first in range(0, 320, 40)])
     assert asyncio.run(read()) == content(blocks(*range(320)))
 
 
+@forks
 def test_killed_writer_harms_no_other(tmp_path: Path) -> None:
-    """What it leaves is right, and the next process goes on with it."""
-    # Seconds of real time: interpreters start, and are killed while they write.
-    kill_writers(tmp_path / "cache", 3)
+    """What it leaves at any moment of its puts is right, and the next process goes on with it."""
+    chance, (reader, writer) = random.Random(KILLS), os.pipe()
+
+    async def fill_for_ever() -> None:
+        part, number = FileCache(tmp_path / "cache", max_bytes=200_000).partition(URL, TOKEN), 0
+        while True:
+            dataset_id = (DATASET, NEXT)[number % 2]
+            os.write(writer, b".")
+            page = blocks(*range(number, number + 50))
+            await part.put_blocks(ENTITY, dataset_id, "original", page)
+            await part.put_catalogue(catalogue(50, dataset_id=dataset_id))
+            await part.observe(ENTITY, EntityRecord(AT, dataset_id))
+            number += 1
+
+    async def read() -> int:
+        cache = FileCache(tmp_path / "cache")
+        part, count = cache.partition(URL, TOKEN), 0
+        for dataset_id in (DATASET, NEXT):
+            rows = content(await part.blocks(ENTITY, dataset_id, "original"))
+            assert rows == content(blocks(*(int(series_id.removeprefix("S-")) for series_id in rows)))
+            assert await part.catalogue(ENTITY, dataset_id) in (None, catalogue(50, dataset_id=dataset_id))
+            count += len(rows)
+        await part.put_blocks(OTHER, DATASET, "original", blocks(1))
+        assert content(await part.blocks(OTHER, DATASET, "original")) == content(blocks(1))
+        assert cache.stats().broken == 0
+        return count
+
+    counts = []
+    for _ in range(KILLS):
+        process = start(fill_for_ever)
+        for _ in range(chance.randrange(1, 6)):
+            os.read(reader, 1)
+        time.sleep(chance.random() * 0.01)
+        process.kill()
+        process.join()
+        counts.append(asyncio.run(read()))
+    assert sum(counts) > KILLS
 
 
-def test_fork_shares_neither_threads_nor_locks(tmp_path: Path) -> None:
-    """Parent and child go on storing, and each finds what the other has stored."""
-    assert run("use_after_a_fork", tmp_path / "cache") == "0 61 0"
+@forks
+def test_claim_ends_with_its_process(tmp_path: Path) -> None:
+    """Which is killed while another one waits."""
+    reader, writer = os.pipe()
+
+    async def claim_for_ever() -> None:
+        async with FileCache(tmp_path / "cache").partition(URL, TOKEN).claim(ENTITY):
+            os.write(writer, b".")
+            await asyncio.sleep(1_000)
+
+    async def wait() -> None:
+        part = FileCache(tmp_path / "cache").partition(URL, TOKEN)
+        asyncio.get_running_loop().call_later(0.2, process.kill)
+        async with asyncio.timeout(5), part.claim(ENTITY):
+            process.join(0)
+            assert process.exitcode == -signal.SIGKILL
+
+    process = start(claim_for_ever)
+    os.read(reader, 1)
+    asyncio.run(wait())
+
+
+@forks
+async def test_fork_shares_neither_threads_nor_locks(tmp_path: Path) -> None:
+    """Parent and child go on storing, and each finds what the other has stored; a claim is the parent's."""
+    cache, is_free = FileCache(tmp_path / "cache"), CONTEXT.Event()
+    part = cache.partition(URL, TOKEN)
+
+    async def put_when_free(numbers: Sequence[int]) -> None:
+        assert is_free.wait(100)
+        assert {"S-0", "S-200", "S-229"} <= await put_each(cache, numbers)
+
+    await put_each(cache, range(1))
+    async with part.claim(ENTITY):
+        child = start(put_when_free, range(200, 230))
+    async with asyncio.timeout(5), part.claim(ENTITY):
+        is_free.set()
+    await put_each(cache, range(100, 130))
+    await asyncio.to_thread(check_ends, [child])
+    assert len(await put_each(cache, [])) == 61
+    assert cache.stats().broken == 0
 
 
 async def put_parts(part: Partition, publication: tuple[str, str], count: int, *, age: float = 0) -> None:
@@ -290,10 +332,8 @@ async def test_full_folder_drops_replaced_publications_first(tmp_path: Path) -> 
 
 async def test_clearing_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the disk; memory is cleared all the same."""
-    await fill(tmp_path / "cache")
     cache = FileCache(tmp_path / "cache")
-    part = cache.partition(URL, TOKEN)
-    assert await part.catalogue(ENTITY, DATASET) is not None
+    await fill(cache)
 
     def fail(self: Path) -> None:
         raise PermissionError(1, "not permitted", str(self))
@@ -305,47 +345,4 @@ async def test_clearing_that_fails_is_an_error(tmp_path: Path, monkeypatch: pyte
                 await cache.clear(entity_id)
     assert cache.stats().series == 0
     await cache.clear()
-    assert files_of(tmp_path / "cache") == []
     assert list((tmp_path / "cache").glob("*/*")) == []
-
-
-@pytest.mark.virtual
-async def test_claim_waits_ten_seconds_at_most(tmp_path: Path) -> None:
-    """Then both processes send their requests. Other entities wait for nothing."""
-    mine, theirs = (FileCache(tmp_path / "cache").partition(URL, TOKEN) for _ in range(2))
-    await current(mine)
-    await current(theirs)
-    loop = asyncio.get_running_loop()
-    async with mine.claim(ENTITY):
-        began = loop.time()
-        async with theirs.claim(OTHER):
-            assert loop.time() - began < 1
-        async with theirs.claim(ENTITY):
-            assert 10 <= loop.time() - began < 10.1
-
-
-async def test_claim_ends_with_its_process(tmp_path: Path) -> None:
-    """Also by leaving the block and by cancellation."""
-    part = FileCache(tmp_path / "cache").partition(URL, TOKEN)
-    await current(part)
-
-    async def claim(seconds: float = 0) -> None:
-        async with part.claim(ENTITY):
-            await asyncio.sleep(seconds)
-
-    with start("claim", tmp_path / "cache") as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "claimed\n"
-        waiting = asyncio.ensure_future(claim())
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(waiting), 0.1)
-        holder.send_signal(signal.SIGKILL)
-        await waiting
-        holder.communicate()
-    cancelled = asyncio.ensure_future(claim(1_000))
-    await asyncio.sleep(0.05)
-    cancelled.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await cancelled
-    async with asyncio.timeout(5):
-        await claim()

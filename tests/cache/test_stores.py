@@ -1,11 +1,10 @@
-"""What every cache keeps, for whom, and what it lets go first."""
+"""What every cache stores, for whom, and what it lets go first; those over a store share it."""
 
 import asyncio
+import random
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -19,42 +18,126 @@ from asyncfin.cache.redis import RedisCache
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.table.block import compress_blocks
 from tests.cache.conftest import Clock, MakeCache
-from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, current
+from tests.cache.stored import (
+    AT,
+    DATASET,
+    ENTITY,
+    NEXT,
+    OTHER,
+    TOKEN,
+    URL,
+    blocks,
+    check_missing,
+    check_whole,
+    content,
+    current,
+    fill,
+)
 
-# Redis goes by named accounts only, evicts by itself, and goes by its own clock.
-no_redis = pytest.mark.parametrize("make_cache", ["memory", "file"], indirect=True)
+
+def kinds(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("make_cache", names, indirect=True)
 
 
-async def test_a_publication_is_found_again(make_cache: MakeCache) -> None:
-    """Pointer, catalogue and values; what was not stored is not there."""
-    part = make_cache().partition(URL, "a-token")
-    assert await current(part, ENTITY) is None
-    assert await part.catalogue(ENTITY, DATASET) is None
-    assert await part.blocks(ENTITY, DATASET, "original") == ()
-    await part.observe(ENTITY, EntityRecord(AT, DATASET))
-    await part.put_catalogue(catalogue())
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2, 3))
-    assert await current(part, ENTITY) == DATASET
-    assert await part.catalogue(ENTITY, DATASET.upper()) == catalogue()
-    kept = await part.blocks(ENTITY, DATASET.upper(), "original")
-    assert content(kept) == content(blocks(1, 2, 3))
-    for missing in [(OTHER, DATASET, "original"), (ENTITY, NEXT, "original"), (ENTITY, DATASET, "restated")]:
+async def test_publication_is_found_again(make_cache: MakeCache) -> None:
+    """Record, catalogue and values; what was not stored is not there."""
+    await check_missing(make_cache().partition(URL, TOKEN))
+    part = await fill(make_cache())
+    await check_whole(part)
+    await check_missing(part, OTHER)
+    for missing in [(ENTITY, NEXT, "original"), (ENTITY, DATASET, "restated")]:
         assert await part.blocks(*missing) == ()
     assert await part.catalogue(ENTITY, NEXT) is None
 
 
-async def test_store_is_asked_after_memory(tmp_path: Path) -> None:
-    """Of two caches of one folder, each finds what the other has stored as soon as it wants it."""
-    one, other = (FileCache(tmp_path / "cache", account="desk") for _ in range(2))
-    mine, theirs = one.partition(URL, "t"), other.partition(URL, "t")
-    await mine.put_blocks(ENTITY, DATASET, "original", blocks(1))
-    await theirs.put_blocks(ENTITY, DATASET, "original", blocks(2))
-    assert content(await mine.blocks(ENTITY, DATASET, "original", ["S-1"])) == content(blocks(1))
-    assert content(await mine.blocks(ENTITY, DATASET, "original", ["S-1", "S-2"])) == content(blocks(1, 2))
-    await mine.put_blocks(ENTITY, DATASET, "original", blocks(3))
-    assert content(await theirs.blocks(ENTITY, DATASET, "original")) == content(blocks(1, 2, 3))
-    await one.aclose()
-    await other.aclose()
+@kinds("file", "redis", "dict")
+async def test_processes_share_what_one_has_read(make_cache: MakeCache) -> None:
+    """As soon as another wants it; each series is there once, whichever stored it."""
+    mine = await fill(make_cache())
+    theirs = make_cache().partition(URL, TOKEN)
+    await theirs.put_blocks(ENTITY, DATASET, "original", blocks(39, 40))
+    both = content(blocks(*range(41)))
+    assert content(await mine.blocks(ENTITY, DATASET, "original", both)) == both
+    await mine.put_blocks(ENTITY, DATASET, "original", blocks(41))
+    for part in (mine, theirs, make_cache().partition(URL, TOKEN)):
+        assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(*range(42)))
+    await theirs.observe(ENTITY, EntityRecord(AT, status=404))
+    assert await current(mine) is None
+
+
+@kinds("file", "redis", "dict")
+@pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "another's"])
+async def test_damage_gives_no_wrong_values(damage: str, make_cache: MakeCache) -> None:
+    """What is read is right; damaged parts are counted, dropped, and stored again."""
+    right, source = content(blocks(*range(40))), random.Random(damage)
+    for _ in range(5):
+        await fill(make_cache())
+        store = make_cache()._store
+        names = sorted(name for name in await store.names("") if "/" in name)
+        rows = [row for name in names for row in await store.get([name])]
+        for index in source.sample(range(len(names)), 3):
+            body = bytearray(rows[index])
+            match damage:
+                case "flipped":
+                    body[source.randrange(len(body))] ^= 1 << source.randrange(8)
+                case "cut":
+                    del body[source.randrange(len(body)) :]
+                case "emptied":
+                    body.clear()
+                case "another's":
+                    body = rows[index - 1]
+            await store.put(names[index], bytes(body))
+        cache = make_cache()
+        part = cache.partition(URL, TOKEN)
+        rows = content(await part.blocks(ENTITY, DATASET, "original"))
+        assert rows.items() <= right.items()
+        catalogue = await part.catalogue(ENTITY, DATASET)
+        record = await part.record(ENTITY)
+        assert len(rows) < 40 or catalogue is None or record is None
+        assert cache.stats().broken == 3
+        await fill(make_cache())
+        again = make_cache()
+        await check_whole(again.partition(URL, TOKEN))
+        assert again.stats().broken == 0
+        await again.clear()
+
+
+@kinds("file", "redis")
+async def test_claim_holds_off_other_processes(make_cache: MakeCache) -> None:
+    """Until its block is left or cancelled; other entities wait for nothing."""
+    mine, theirs = (make_cache().partition(URL, TOKEN) for _ in range(2))
+    claimed = asyncio.Event()
+
+    async def claim(seconds: float = 0) -> None:
+        async with theirs.claim(ENTITY):
+            claimed.set()
+            await asyncio.sleep(seconds)
+
+    async with mine.claim(ENTITY):
+        waiting = asyncio.ensure_future(claim())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waiting), 0.2)
+        async with theirs.claim(OTHER):
+            pass
+    await asyncio.wait_for(waiting, 5)
+    claimed.clear()
+    cancelled = asyncio.ensure_future(claim(1_000))
+    await claimed.wait()
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    async with asyncio.timeout(5), mine.claim(ENTITY):
+        pass
+
+
+@pytest.mark.virtual
+@kinds("file", "dict")
+async def test_claim_waits_ten_seconds_at_most(make_cache: MakeCache) -> None:
+    """Then both processes send their requests."""
+    mine, theirs = (make_cache().partition(URL, TOKEN) for _ in range(2))
+    async with mine.claim(ENTITY):
+        began = asyncio.get_running_loop().time()
+        async with theirs.claim(ENTITY):
+            assert 10 <= asyncio.get_running_loop().time() - began < 10.1
 
 
 async def ask_token() -> str:
@@ -80,12 +163,12 @@ FIRST, SECOND = Account(), Account()
 @pytest.mark.parametrize(
     ("make_cache", "account", "token", "others"),
     [
-        ("memory", None, "a-token", ["b-token", ask_token]),
-        ("file", None, "a-token", ["b-token"]),
+        ("memory", None, TOKEN, ["b-token", ask_token]),
+        ("file", None, TOKEN, ["b-token"]),
         ("memory", None, ask_token, ["c-token", FIRST, FIRST.token]),
         ("memory", None, FIRST, [SECOND, FIRST.token]),
         ("memory", None, FIRST.token, [SECOND.token]),
-        *((kind, "desk", "a-token", []) for kind in ("memory", "file", "redis")),
+        *((kind, "desk", TOKEN, []) for kind in ("memory", "file", "redis")),
     ],
     indirect=["make_cache"],
 )
@@ -96,94 +179,79 @@ async def test_account_is_its_token_or_name(
     cache = make_cache(**{"account": account} if account else {})
     part = cache.partition(URL, token)
     await part.observe(ENTITY, EntityRecord(AT, DATASET))
-    await part.put_catalogue(catalogue())
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-    theirs = [cache.partition(URL, other) for other in others]
-    for other in (cache.partition(URL + "/x", token), *theirs):
-        assert await current(other) is None
-        assert await other.catalogue(ENTITY, DATASET) is None
-        assert await other.blocks(ENTITY, DATASET, "original") == ()
-    shared = [FIRST.token if token == FIRST.token else token, *([ask_token, "b-token"] if account else [])]
-    for same in shared:
-        assert await current(cache.partition(URL, same)) == DATASET
-    assert "a-token" not in repr([vars(cache), vars(part)])
+    for other in (cache.partition(URL + "/x", token), *(cache.partition(URL, other) for other in others)):
+        await check_missing(other)
+    equal_tokens = [FIRST.token if token == FIRST.token else token]
+    if account:
+        equal_tokens += [ask_token, "b-token"]
+    for equal_token in equal_tokens:
+        assert await current(cache.partition(URL, equal_token)) == DATASET
+    assert TOKEN not in repr([vars(cache), vars(part)])
 
 
-@no_redis
 async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None:
-    """Clearing deletes one entity or everything, of every account."""
-    cache = make_cache()
-    for token in ("a-token", "b-token"):
-        part = cache.partition(URL, token)
-        for entity_id in (ENTITY, OTHER):
-            await part.observe(entity_id, EntityRecord(AT, DATASET))
-            await part.put_catalogue(catalogue(entity_id=entity_id))
-            await part.put_blocks(entity_id, DATASET, "original", blocks(1, 2))
-    assert cache.stats().series == 8
+    """Also what another process has stored; `inspect` counts what is left."""
+    cache = make_cache(account="desk")
+    for entity_id in (ENTITY, OTHER):
+        await fill(cache, entity_id)
+    assert (await cache.inspect()).series == cache.stats().series == 80
     await cache.clear(ENTITY)
-    assert cache.stats().series == 4
-    assert await current(part, ENTITY) is None
-    assert await part.blocks(ENTITY, DATASET, "original") == ()
-    assert await current(part, OTHER) is not None
+    assert (await cache.inspect()).series == cache.stats().series == 40
+    await check_missing(cache.partition(URL, TOKEN))
+    await check_whole(cache.partition(URL, TOKEN), OTHER)
     await cache.clear()
-    stats = cache.stats()
-    assert (stats.series, stats.bytes) == (0, 0)
-    assert await part.catalogue(OTHER, DATASET) is None
+    for stats in (cache.stats(), await cache.inspect()):
+        assert (stats.series, stats.bytes) == (0, 0)
+    await check_missing(cache.partition(URL, TOKEN), OTHER)
 
 
 @pytest.mark.parametrize("name", ["", "..", 5])
 async def test_clearing_a_wrong_id_is_rejected(make_cache: MakeCache, name: Any) -> None:
     """It would otherwise look as if something had been deleted."""
     cache = make_cache(account="desk")
-    part = cache.partition(URL, "a-token")
-    await part.observe(ENTITY, EntityRecord(AT, DATASET))
+    part = await fill(cache)
     with pytest.raises(SelectionError, match="entity_id must be an id such as 'O-' followed by 32"):
         await cache.clear(name)
-    assert await current(part, ENTITY) is not None
+    await check_whole(part)
 
 
 @pytest.mark.parametrize("name", ["*", "O-*", "?" * len(ENTITY), "[O]" + ENTITY[1:], "Apple"])
 async def test_clearing_another_entity_deletes_nothing(make_cache: MakeCache, name: str) -> None:
     """Ids of any form are ids, never patterns of Redis."""
     cache = make_cache(account="desk")
-    part = cache.partition(URL, "a-token")
-    await part.observe(ENTITY, EntityRecord(AT, DATASET))
+    part = cache.partition(URL, TOKEN)
+    for entity_id in (ENTITY, name):
+        await part.observe(entity_id, EntityRecord(AT, DATASET))
     await cache.clear(name)
-    assert await current(part, ENTITY) is not None
-    await part.observe(name, EntityRecord(AT, DATASET))
-    await cache.clear(name)
-    assert await current(part, name) is None
+    assert (await current(part), await current(part, name)) == (DATASET, None)
 
 
 async def test_superseded_publications_are_evicted_first(clock: Clock) -> None:
     """Superseded publications go first even if used last; then the least recently used."""
-    make_cache = partial(MemoryCache, clock=clock)
-    probe, page = make_cache(), compress_blocks(blocks(*range(60)))
-    await probe.partition(URL, "a-token").put_blocks(OTHER, DATASET, "original", page)
+    probe, page = MemoryCache(), compress_blocks(blocks(*range(60)))
+    await probe.partition(URL, TOKEN).put_blocks(OTHER, DATASET, "original", page)
     size = probe.stats().bytes
-    cache = make_cache(max_bytes=round(size * 2.8))
-    part = cache.partition(URL, "a-token")
+    cache = MemoryCache(max_bytes=round(size * 2.8), clock=clock)
+    part = cache.partition(URL, TOKEN)
     await part.put_blocks(OTHER, DATASET, "original", page)
-    clock.step(1)
     await part.put_blocks(ENTITY, DATASET, "original", page)
     for dataset_id in (DATASET, NEXT):
         await part.observe(ENTITY, EntityRecord(AT, dataset_id))
-    clock.step(1)
     await part.put_blocks(ENTITY, NEXT, "original", page)
     assert await part.blocks(ENTITY, DATASET, "original") == ()
     assert len(content(await part.blocks(OTHER, DATASET, "original"))) == 60
     assert len(content(await part.blocks(ENTITY, NEXT, "original"))) == 60
-    clock.step(1)
     await part.put_blocks(OTHER, NEXT, "original", page)
     assert await part.blocks(OTHER, DATASET, "original") == ()
     assert cache.stats().bytes <= size * 2.8
 
 
-@no_redis
+@kinds("memory", "file")
 async def test_oversized_publication_is_not_cached(make_cache: MakeCache) -> None:
-    """What is larger than the cache is not kept, and pushes nothing else out."""
+    """What is larger than the cache is not stored, and pushes nothing else out."""
     cache = make_cache(max_bytes=10_000)
-    part = cache.partition(URL, "a-token")
+    part = cache.partition(URL, TOKEN)
     await part.put_blocks(OTHER, DATASET, "original", blocks(1))
     await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(2_000)))
     assert await part.blocks(ENTITY, DATASET, "original") == ()
@@ -199,17 +267,13 @@ async def test_oversized_publication_is_not_cached(make_cache: MakeCache) -> Non
         (MemoryCache, {"account": ""}, "^account must be"),
         (FileCache, {"max_bytes": 1.5}, "^max_bytes must be"),
         (FileCache, {"account": 5}, "^account must be"),
-        *(
-            (FileCache, {"folder": path}, "^folder must be")
-            for path in ("", None, "s3://bucket/x", b"a", "a\0b")
-        ),
+        *((FileCache, {"folder": path}, "^folder must be") for path in ("", None, "s3://b/x", b"a", "a\0b")),
         (RedisCache, {"redis": "http://x"}, "redis must be a URL that begins with"),
         (RedisCache, {"redis": "redis://user:secret@h:port"}, "redis must be a URL that begins with"),
         (RedisCache, {"redis": "redis://h?decode_responses=True"}, "must not decode responses"),
         (RedisCache, {"redis": 5}, "redis must be a URL or a redis.asyncio.Redis, not int"),
         (RedisCache, {"account": None}, "account must be"),
-        (RedisCache, {"keep": 30}, "keep must be a timedelta"),
-        (RedisCache, {"keep": timedelta(0)}, "keep must be a timedelta"),
+        *((RedisCache, {"keep": time}, "keep must be a timedelta") for time in (30, timedelta(0))),
     ],
 )
 def test_wrong_setting_is_rejected(cache: Any, options: dict[str, Any], message: str) -> None:
@@ -235,58 +299,21 @@ def test_folder_needs_an_account_and_locks(monkeypatch: pytest.MonkeyPatch) -> N
         FileCache("cache")
 
 
-@no_redis
-async def test_inspecting_reads_what_the_cache_has(make_cache: MakeCache) -> None:
-    """What was counted by all partitions is added up."""
-    cache = make_cache()
-    part = cache.partition(URL, "a-token")
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
+async def test_inspecting_adds_up_all_partitions(make_cache: MakeCache) -> None:
+    """What each of them has counted."""
+    cache = make_cache(account="desk")
+    part = await fill(cache)
     part.count(hits=3, misses=1)
     cache.partition(URL, "b-token").count(hits=2, misses=1)
     stats = await cache.inspect()
-    assert (stats.series, stats.hits, stats.misses, stats.broken) == (2, 5, 2, 0)
+    assert (stats.series, stats.hits, stats.misses, stats.broken) == (40, 5, 2, 0)
     assert 0 < stats.bytes <= cache.stats().bytes
 
 
-def test_memory_is_counted_while_threads_read() -> None:
-    """Reading an entry moves it, which nothing that goes through all entries may see half done."""
-    memory: LeastRecentlyUsed[int, int] = LeastRecentlyUsed(1_000)
-    for number in range(300):
-        memory.put(number, number)
-    interval, ended = sys.getswitchinterval(), Event()
-
-    def read() -> None:
-        while not ended.is_set():
-            for number in range(300):
-                memory.get(number)
-
-    thread = Thread(target=read)
-    sys.setswitchinterval(1e-5)
-    try:
-        thread.start()
-        counts = {len(memory.list_items()) for _ in range(2_000)}
-    finally:
-        ended.set()
-        thread.join()
-        sys.setswitchinterval(interval)
-    assert counts == {300}
-
-
-def test_threads_add_to_one_publication() -> None:
-    """What one of them has added stays when another one adds."""
-    cache, interval = MemoryCache(), sys.getswitchinterval()
-    numbers = range(80)
-
-    def put(numbers: Sequence[int]) -> None:
-        async def put_all() -> None:
-            part = cache.partition(URL, "a-token")
-            for number in numbers:
-                await part.put_blocks(ENTITY, DATASET, "original", blocks_by_number[number])
-
-        asyncio.run(put_all())
-
-    blocks_by_number = {number: blocks(number) for number in numbers}
-    threads = [Thread(target=put, args=(numbers[start::4],)) for start in range(4)]
+def run_threads(*works: Any) -> None:
+    """Run functions at once, in threads that take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    threads = [Thread(target=work) for work in works]
     sys.setswitchinterval(1e-6)
     try:
         for thread in threads:
@@ -295,4 +322,40 @@ def test_threads_add_to_one_publication() -> None:
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    assert cache.stats().series == len(numbers)
+
+
+def test_memory_is_counted_while_threads_read() -> None:
+    """Reading an entry moves it, which nothing that goes through all entries may see half done."""
+    memory: LeastRecentlyUsed[int, int] = LeastRecentlyUsed(1_000)
+    for number in range(300):
+        memory.put(number, number)
+    ended, counts = Event(), set[int]()
+
+    def read() -> None:
+        while not ended.is_set():
+            for number in range(300):
+                memory.get(number)
+
+    def count() -> None:
+        counts.update(len(memory.list_items()) for _ in range(2_000))
+        ended.set()
+
+    run_threads(read, count)
+    assert counts == {300}
+
+
+def test_threads_add_to_one_publication() -> None:
+    """What one of them has added stays when another one adds."""
+    cache = MemoryCache()
+    blocks_by_number = {number: blocks(number) for number in range(80)}
+
+    def put(numbers: Sequence[int]) -> None:
+        async def put_all() -> None:
+            part = cache.partition(URL, TOKEN)
+            for number in numbers:
+                await part.put_blocks(ENTITY, DATASET, "original", blocks_by_number[number])
+
+        asyncio.run(put_all())
+
+    run_threads(*(lambda start=start: put(range(start, 80, 4)) for start in range(4)))
+    assert cache.stats().series == 80

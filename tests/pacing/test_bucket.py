@@ -94,6 +94,30 @@ async def test_processes_get_equal_shares(make: Make) -> None:
     assert sum(counts) ** 2 / (4 * sum(count**2 for count in counts)) > 0.98
 
 
+async def test_bulk_gets_every_tenth_grant(make: Make) -> None:
+    """While both lanes wait; each lane in the order of its requests, without those that have left."""
+    order: list[tuple[str, int]] = []
+
+    async def request(lane: str, number: int) -> None:
+        await bucket.acquire(lane=lane)
+        order.append((lane, number))
+
+    async with aclosing(make(rate=10)) as bucket, asyncio.TaskGroup() as tasks:
+        await bucket.acquire()
+        requests = [("bulk", number) for number in range(4)]
+        requests += [("interactive", number) for number in range(26)]
+        begun = {names: tasks.create_task(request(*names)) for names in requests}
+        await asyncio.sleep(0.01)
+        for names in (("bulk", 1), ("interactive", 3)):
+            begun.pop(names).cancel()
+    bulk = [position for position, (lane, _) in enumerate(order) if lane == "bulk"]
+    assert bulk == [9, 19, 27]
+    assert sorted(order) == sorted(begun)
+    for lane in ("bulk", "interactive"):
+        numbers = [number for name, number in order if name == lane]
+        assert numbers == sorted(numbers)
+
+
 async def test_pause_is_shared_without_herd(make: Make) -> None:
     """Requests that wait in other processes wait for its end, and go one by one."""
     async with AsyncExitStack() as stack:

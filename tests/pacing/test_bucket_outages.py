@@ -1,7 +1,6 @@
 """A RedisBucket whose server stops responding, rejects, or loses its state."""
 
 import asyncio
-import signal
 from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
@@ -11,49 +10,22 @@ from typing import Any
 import pytest
 
 from asyncfin import AllowanceExhaustedError, BucketUnavailableError, RedisBucket, TokenBucket
-from tests.shared_buckets import RedisLine, RedisServer, distant, loop_time, redis_server, wall_clock
+from tests.shared_buckets import (
+    FAULTS,
+    RedisLine,
+    RedisServer,
+    distant,
+    excess,
+    loop_time,
+    redis_server,
+    wall_clock,
+)
 
 virtual = pytest.mark.virtual
 
 
-async def command(server: RedisServer, *words: str) -> None:
-    from redis.asyncio import Redis
-
-    async with Redis.from_url(server.url) as client:
-        await client.execute_command(*words)
-
-
-async def kill(server: RedisServer) -> None:
-    server.stop()
-
-
-async def stop(server: RedisServer) -> None:
-    server.signal(signal.SIGSTOP)
-
-
-async def fill(server: RedisServer) -> None:
-    """Leave it no memory, and forbid it to evict."""
-    await command(server, "CONFIG", "SET", "maxmemory-policy", "noeviction")
-    await command(server, "CONFIG", "SET", "maxmemory", "1")
-
-
-async def make_replica(server: RedisServer) -> None:
-    """Make it a read-only replica, as the old primary is after a failover."""
-    await command(server, "REPLICAOF", "127.0.0.1", "1")
-
-
-async def flush(server: RedisServer) -> None:
-    await command(server, "FLUSHALL")
-
-
-async def restart(server: RedisServer) -> None:
-    """Replace it by an empty one, as a failover without replication does."""
-    server.stop()
-    await asyncio.to_thread(server.start)
-
-
-@pytest.mark.parametrize("fault", [kill, stop, fill, make_replica, flush, restart])
-async def test_fallback_serves_all_visits(fault: Callable[[RedisServer], Any]) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_fallback_serves_all_visits(fault: str) -> None:
     """Whatever happens to the server under load, every request is granted, and soon."""
     with redis_server() as server:
         fallback = TokenBucket(400, 20)
@@ -70,10 +42,10 @@ async def test_fallback_serves_all_visits(fault: Callable[[RedisServer], Any]) -
             await bucket.acquire()
             visits = [asyncio.ensure_future(visit()) for _ in range(8)]
             await asyncio.sleep(0.1)
-            await fault(server)
+            await server.suffer(fault)
             await asyncio.gather(*visits)
             assert bucket.stats().granted == 161
-            is_lasting = fault not in (flush, restart)
+            is_lasting = fault not in ("flushed", "failed over")
             assert bucket.stats().fallback == (is_lasting or bool(fallback.stats().granted))
             await bucket.inspect()
     assert max(waits) < 3
@@ -82,21 +54,61 @@ async def test_fallback_serves_all_visits(fault: Callable[[RedisServer], Any]) -
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (kill, "Error"),
-        (stop, r"no response within 0\.5 s"),
-        (fill, "OutOfMemory"),
-        (make_replica, "ReadOnly"),
+        ("killed", "Error"),
+        ("stopped", r"no response within 0\.5 s"),
+        ("full", "OutOfMemory"),
+        ("read-only", "ReadOnly"),
+        ("another password", "Error"),
     ],
 )
-async def test_nothing_is_sent_without_fallback(fault: Callable[[RedisServer], Any], message: str) -> None:
+async def test_nothing_is_sent_without_fallback(fault: str, message: str) -> None:
     """Waiting requests get an error that shows the server's reason."""
     with redis_server() as server:
         async with aclosing(RedisBucket(server.url, account="us", rate=100, burst=20)) as bucket:
             await bucket.acquire()
-            await fault(server)
+            await server.suffer(fault)
             for operation in (bucket.acquire, bucket.resume):
                 with pytest.raises(BucketUnavailableError, match=f"can't be used: .*{message}"):
                     await operation()
+
+
+@pytest.mark.parametrize("fault", ["flushed", "failed over"])
+async def test_emptied_server_paces_anew(fault: str) -> None:
+    """Without a fallback: at most one request fails; the pace holds, and the day's budget begins anew."""
+    with redis_server() as server:
+        settings = {"rate": 20, "burst": 2, "daily_budget": 5}
+        async with aclosing(RedisBucket(server.url, account="us", **settings)) as bucket:
+            for _ in range(5):
+                await bucket.acquire()
+            with pytest.raises(AllowanceExhaustedError):
+                await bucket.acquire()
+            await server.suffer(fault)
+            times = [await bucket.acquire() for _ in range(5)]
+            assert excess(times, 20, 2) < 1
+            with pytest.raises(AllowanceExhaustedError):
+                await bucket.acquire()
+            assert (await bucket.inspect()).spent_today == 5
+
+
+@virtual
+@pytest.mark.parametrize("seconds", [0.3, 1.9, 7.0, 60.0])
+async def test_returned_server_paces_within_two_seconds(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it was away, and though nobody asks; it has what the fallback granted."""
+    with redis_server() as server:
+        line = RedisLine(server.url, monkeypatch)
+        async with aclosing(line.bucket("us", rate=100, fallback=TokenBucket(100))) as bucket:
+            await bucket.acquire()
+            await server.suffer("killed")
+            for _ in range(3):
+                await bucket.acquire()
+            await asyncio.sleep(seconds)
+            assert bucket.stats().fallback
+            server.start()
+            await asyncio.sleep(2)
+            assert not bucket.stats().fallback
+            assert (await bucket.inspect()).spent_today == 3
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ local NAMES = {
 local stored = redis.call('HMGET', KEYS[1], unpack(NAMES))
 for index = 1, #NAMES do stored[index] = tonumber(stored[index] or '0') end
 local full_at, paused_until, exhausted_until, day, spent = unpack(stored, 1, 5)
+if kind == 'look' and stored[7] > 0 then rate, burst = stored[6], stored[7] end
 
 -- As SharedState does when it is made.
 local today = math.floor(now / DAY)

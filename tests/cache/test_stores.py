@@ -5,12 +5,11 @@ import random
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from asyncfin.cache.entries import LeastRecentlyUsed
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import EntityRecord
@@ -310,10 +309,22 @@ async def test_inspecting_adds_up_all_partitions(make_cache: MakeCache) -> None:
     assert 0 < stats.bytes <= cache.stats().bytes
 
 
-def run_threads(*works: Any) -> None:
-    """Run functions at once, in threads that take turns as often as they can."""
-    interval = sys.getswitchinterval()
-    threads = [Thread(target=work) for work in works]
+def test_threads_share_a_memory() -> None:
+    """What one of them has added stays when another one adds, and counting sees nothing half done."""
+    cache, interval, counts = MemoryCache(), sys.getswitchinterval(), [0]
+    pages = [blocks(number) for number in range(80)]
+    entity_ids = [f"O-{number:032x}" for number in range(20)]
+
+    def put(numbers: Sequence[int]) -> None:
+        async def put_all() -> None:
+            part = cache.partition(URL, TOKEN)
+            for number in numbers:
+                await part.put_blocks(entity_ids[number % 20], DATASET, "original", pages[number])
+                counts.append(cache.stats().series)
+
+        asyncio.run(put_all())
+
+    threads = [Thread(target=put, args=(range(start, 80, 4),)) for start in range(4)]
     sys.setswitchinterval(1e-6)
     try:
         for thread in threads:
@@ -322,40 +333,5 @@ def run_threads(*works: Any) -> None:
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-
-
-def test_memory_is_counted_while_threads_read() -> None:
-    """Reading an entry moves it, which nothing that goes through all entries may see half done."""
-    memory: LeastRecentlyUsed[int, int] = LeastRecentlyUsed(1_000)
-    for number in range(300):
-        memory.put(number, number)
-    ended, counts = Event(), set[int]()
-
-    def read() -> None:
-        while not ended.is_set():
-            for number in range(300):
-                memory.get(number)
-
-    def count() -> None:
-        counts.update(len(memory.list_items()) for _ in range(2_000))
-        ended.set()
-
-    run_threads(read, count)
-    assert counts == {300}
-
-
-def test_threads_add_to_one_publication() -> None:
-    """What one of them has added stays when another one adds."""
-    cache = MemoryCache()
-    blocks_by_number = {number: blocks(number) for number in range(80)}
-
-    def put(numbers: Sequence[int]) -> None:
-        async def put_all() -> None:
-            part = cache.partition(URL, TOKEN)
-            for number in numbers:
-                await part.put_blocks(ENTITY, DATASET, "original", blocks_by_number[number])
-
-        asyncio.run(put_all())
-
-    run_threads(*(lambda start=start: put(range(start, 80, 4)) for start in range(4)))
+    assert len(counts) == 81
     assert cache.stats().series == 80

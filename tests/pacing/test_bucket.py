@@ -118,19 +118,6 @@ async def test_bulk_gets_every_tenth_grant(make: Make) -> None:
         assert numbers == sorted(numbers)
 
 
-async def test_pause_is_shared_without_herd(make: Make) -> None:
-    """Requests that wait in other processes wait for its end, and go one by one."""
-    async with AsyncExitStack() as stack:
-        buckets = [await stack.enter_async_context(aclosing(make(rate=20, burst=3))) for _ in range(4)]
-        waiting = [asyncio.ensure_future(bucket.acquire()) for bucket in buckets for _ in range(3)]
-        await asyncio.sleep(0.12)
-        until = loop_time() + 2
-        await buckets[0].refused(sent_at=loop_time(), retry_after=2)
-        grants = [time for time in await asyncio.gather(*waiting) if time > until - 1.9]
-        assert min(grants) >= until - 0.001
-        assert excess(grants, 20, 1) < 0.1
-
-
 @shared
 async def test_each_process_learns_for_itself(make: Make) -> None:
     """Behind the pause, which all share: a process that was served nothing has measured nothing."""
@@ -272,21 +259,6 @@ async def test_resume_keeps_a_learned_rate(make: Make) -> None:
         assert first.stats().rate == pytest.approx(rate)
 
 
-async def test_stats_describe_the_bucket(make: Make) -> None:
-    """Its parameters, what this process was granted, and what waits."""
-    async with aclosing(make(rate=10, burst=2, daily_budget=50)) as bucket:
-        lanes = ["interactive"] * 3 + ["bulk"]
-        waiting = [asyncio.ensure_future(bucket.acquire(lane=lane)) for lane in lanes]
-        await asyncio.sleep(0.01)
-        stats = bucket.stats()
-        await asyncio.gather(*waiting)
-        assert (stats.rate, stats.burst, stats.learned, stats.granted, stats.refused) == (10, 2, False, 2, 0)
-        assert stats.waiting == {"interactive": 1, "bulk": 1}
-        assert stats.level == pytest.approx(0, abs=0.11)
-        assert (stats.spent_today, stats.daily_budget, stats.left_today) == (2, 50, 48)
-        assert bucket.stats().granted == 4
-
-
 async def test_stats_keep_end_of_pause(make: Make) -> None:
     """Also while no request reads the shared state: it ends when it ends, as a used-up allowance does."""
     async with aclosing(make(rate=10)) as bucket:
@@ -305,19 +277,21 @@ async def test_stats_keep_end_of_pause(make: Make) -> None:
 
 @shared
 async def test_inspect_changes_nothing(make: Make) -> None:
-    """Not the level, the day, the parameters or what is booked, however often."""
-    async with (
-        aclosing(make(rate=10, burst=3, daily_budget=50)) as first,
-        aclosing(make(rate=7)) as second,
-    ):
-        await acquire_all(first, 3)
-        before = await first.inspect()
+    """Not the level, the day or the parameters, however often; `stats` shows who waits too."""
+    settings = {"rate": 10, "burst": 2, "daily_budget": 50}
+    async with aclosing(make(**settings)) as first, aclosing(make(rate=7)) as second:
+        lanes = ["interactive"] * 3 + ["bulk"]
+        waiting = [asyncio.ensure_future(first.acquire(lane=lane)) for lane in lanes]
+        await asyncio.sleep(0.01)
+        assert first.stats().waiting == {"interactive": 1, "bulk": 1}
         for _ in range(20):
-            stats = await second.inspect()
-        assert (stats.rate, stats.burst, stats.daily_budget, stats.learned) == (10, 3, 50, False)
-        after = await first.inspect()
-        assert (after.spent_today, after.rate) == (before.spent_today, 10)
-        assert after.level == pytest.approx(before.level, abs=0.01)
+            await second.inspect()
+        for stats in (first.stats(), await second.inspect()):
+            assert (stats.rate, stats.burst, stats.learned) == (10, 2, False)
+            assert (stats.spent_today, stats.daily_budget, stats.left_today) == (2, 50, 48)
+            assert stats.level == pytest.approx(0, abs=0.11)
+        await asyncio.gather(*waiting)
+        assert (first.stats().granted, first.stats().refused) == (4, 0)
 
 
 @shared

@@ -74,9 +74,9 @@ def test_used_grants_keep_the_rate(kind: str, request: pytest.FixtureRequest) ->
     @given(st.lists(REQUEST, min_size=3, max_size=12))
     @example(FULL)
     def check(requests: list[Any]) -> None:
-        with TemporaryDirectory(suffix=uuid4().hex) as folder:
-            with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-                times, ends = runner.run(list_used(make_buckets(folder), requests))
+        loop = asyncio.Runner(loop_factory=VirtualTimeLoop)
+        with TemporaryDirectory(suffix=uuid4().hex) as folder, loop as runner:
+            times, ends = runner.run(list_used(make_buckets(folder), requests))
         assert excess(times, RATE, BURST) < 1e-3
         for end in ends:
             later = sorted(time for time in times if time > end - 0.69)

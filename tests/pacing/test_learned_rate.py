@@ -124,14 +124,6 @@ def test_unmeasured_refusal_is_forgotten(in_flight: int, served: int, wait: int)
     assert client.bucket.stats().rate is None
 
 
-async def learn(bucket: TokenBucket, *, served: int = 2, wait: float = 1) -> float | None:
-    """Let a request be refused after so many were served, and return the rate."""
-    for _ in range(served):
-        await bucket.acquire()
-    await bucket.refused(sent_at=await bucket.acquire(), retry_after=wait)
-    return bucket.stats().rate
-
-
 @pytest.mark.virtual
 async def test_first_rejection_sets_the_rate() -> None:
     """Of ten at once three are served, the service asks for two seconds: three in 2.5 seconds."""

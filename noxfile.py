@@ -426,7 +426,8 @@ def crash(session: nox.Session) -> None:
     """
     install(session, "test-all")
     session.run("python", "-m", "tools.checks.crash", *session.posargs)
-    session.run("python", "-m", "tests.cache.processes", *session.posargs[:1])
+    kills = {"ASYNCFIN_KILLS": session.posargs[0] if session.posargs else "100"}
+    session.run("python", "-m", "pytest", "tests/cache/test_folder.py", env=kills)
     every = {"ASYNCFIN_STEPS": "1"}
     session.run(
         "python", "-m", "pytest", "tests/extraction/test_feed_faults.py", env=every

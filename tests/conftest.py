@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent
 # About FileBucket and FileCache, which Windows does not have, at least in part.
 POSIX_ONLY = [
     *("cache/test_cache_writer.py", "cache/test_cached_questions.py", "cache/test_cached_workers.py"),
-    *("cache/test_file_faults.py", "cache/test_stores.py", "cli/test_cache_command.py"),
+    *("cache/test_folder.py", "cache/test_stores.py", "cache/test_trouble.py", "cli/test_cache_command.py"),
     *("cli/test_cli_bucket.py", "cli/test_names.py", "cli/test_status_command.py", "extraction/test_cost.py"),
     *("pacing/test_bucket_file.py", "pacing/test_bucket_processes.py", "read/test_current_publication.py"),
     "read/test_oracle.py",

@@ -92,6 +92,7 @@ class RedisLine:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, VirtualTimeLoop)
             self.sent += 1
+            assert self.sent < 100_000, "a loop without an end, for which virtual time does not pass"
             if self.cut:
                 await loop.create_future()
             loop.threads += 1

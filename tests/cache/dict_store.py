@@ -76,12 +76,7 @@ class DictCache(Cache):
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.store = DictStore(rows)
-        super().__init__(64 * 1024 * 1024, clock, self.store, "a dict")
-        self._account = account
+        super().__init__(64 * 1024 * 1024, clock, self.store, "a dict", account=account)
 
-    def partition(self, base_url: str, token: TokenSource) -> Partition:
-        key = partition_key(base_url, "account", (self._account or str(token)).encode())
-        return Partition(self, key)
-
-    async def aclose(self) -> None:
-        pass
+    def _get_token_partition(self, base_url: str, token: TokenSource) -> Partition:
+        return Partition(self, partition_key(base_url, "token", str(token).encode()))

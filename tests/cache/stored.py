@@ -3,6 +3,9 @@
 from array import array
 from datetime import UTC, datetime
 
+import msgspec
+from msgspec import to_builtins
+
 from asyncfin.cache.base import Cache, Partition
 from asyncfin.cache.record import EntityRecord
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
@@ -50,56 +53,51 @@ def catalogue(count: int = 5, *, entity_id: str = ENTITY, dataset_id: str = DATA
 
 def blocks(*numbers: int) -> tuple[Block, ...]:
     """Return the blocks of a page with these series, whose periods are not in order."""
-    values = ",".join(_series(number) for number in numbers)
-    periods = ",".join(_period(period) for period in PERIODS)
-    body = (
-        f'{{"entity_id":"{ENTITY}","name":"Example","dataset_id":"{DATASET}",'
-        f'"created_timestamp":"2026-05-01T06:30:00Z","periods":[{periods}],"series":[{values}]}}'.encode()
-    )
+    page = {
+        "entity_id": ENTITY,
+        "name": "Example",
+        "dataset_id": DATASET,
+        "created_timestamp": "2026-05-01T06:30:00Z",
+        "periods": PERIODS,
+        "series": [to_builtins(series(number)) | {"values": _values(number)} for number in numbers],
+    }
+    body = msgspec.json.encode(page)
     reading = read_planned_page(body, {f"S-{number}" for number in numbers}, "latest_restated")
     while True:  # it waits for nothing, but lets others run
         try:
             reading.send(None)
         except StopIteration as read:
-            page = read.value
-            text = PageText((page.body,), is_compressed=False)
-            return (block_of(Axis.of(page.periods), page, text),)
+            text = PageText((read.value.body,), is_compressed=False)
+            return (block_of(Axis.of(read.value.periods), read.value, text),)
 
 
-def _series(number: int) -> str:
-    value = (
-        f'{{"number":{number},"text":"{number}","number_format":"0","fill_type":"reported",'
-        f'"value_version":"original","report_period":{_period(Period(2024, 12, 0))},'
-        '"sources":[{"item_id":"i","row_index":1,"column_index":2}]}'
-    )
-    values = [value, "null", value] if number % 2 else ["null", value, "null"]
-    return (
-        f'{{"series_id":"S-{number}","reporting_group_id":"annual","metric_id":"m{number}","label":"L",'
-        '"basis":"b","scopes":[{"scope_group_id":"segment","scope_id":"x"}],"number_format":"0",'
-        f'"period_meaning":"flow","values":[{",".join(values)}]}}'
-    )
+def _values(number: int) -> list[object]:
+    value = {
+        "number": number,
+        "text": str(number),
+        "number_format": "0",
+        "fill_type": "reported",
+        "value_version": "original",
+        "report_period": Period(2024, 12, 0),
+        "sources": [{"item_id": "i", "row_index": 1, "column_index": 2}],
+    }
+    return [value, None, value] if number % 2 else [None, value, None]
 
 
-def _period(period: Period) -> str:
-    return (
-        f'{{"year":{period.year},"end_month":{period.end_month},"duration_months":{period.duration_months}}}'
-    )
-
-
-def content(kept: tuple[Block, ...]) -> dict[str, object]:
+def content(blocks: tuple[Block, ...]) -> dict[str, object]:
     """Return what blocks hold: the numbers and values of each series by period."""
-    store = Store(kept)
-    ids = [series_id for block in kept for series_id in block.series_ids]
+    store = Store(blocks)
+    ids = [series_id for block in blocks for series_id in block.series_ids]
     assert len(ids) == len(set(ids)), "a series is in two blocks"
-    found = {}
+    rows = {}
     for series_id in ids:
         block, row = store.find(series_id)
         positions, numbers = block.observations(row)
         assert isinstance(numbers, array)
         periods = block.axis.periods
-        observed = {periods[at]: number for at, number in zip(positions, numbers, strict=True)}
-        found[series_id] = (observed, dict(zip(periods, store.values(block, row), strict=True)))
-    return found
+        observed = {periods[index]: number for index, number in zip(positions, numbers, strict=True)}
+        rows[series_id] = (observed, dict(zip(periods, store.values(block, row), strict=True)))
+    return rows
 
 
 async def fill(cache: Cache, entity_id: str = ENTITY, moment: datetime = AT) -> Partition:

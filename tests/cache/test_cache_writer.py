@@ -38,12 +38,8 @@ async def test_pages_are_put_in_megabytes() -> None:
     (large,) = blocks(0)
     large = evolve(large, text=PageText((bytes(5_000_000),), is_compressed=False))
     async with CacheWriter(store.put) as writer:
-        await writer.add(blocks(1))
-        assert store.ids == []
-        await writer.add([large])
-        assert store.ids == [["S-1", "S-0"]]
-        await writer.add(blocks(2))
-        await writer.add(blocks(3))
+        for page in (blocks(1), [large], blocks(2), blocks(3)):
+            await writer.add(page)
     assert store.ids == [["S-1", "S-0"], ["S-2", "S-3"]]
 
 
@@ -58,10 +54,9 @@ async def test_cancelled_read_puts_its_pages_once() -> None:
             await asyncio.sleep(60)
 
     reading = asyncio.ensure_future(read())
-    await asyncio.sleep(2)
-    for _ in range(3):
+    for seconds in (2, 0.5, 0.5):
+        await asyncio.sleep(seconds)
         reading.cancel()
-        await asyncio.sleep(0.5)
     assert not reading.done()
     await asyncio.wait([reading])
     assert reading.cancelled()
@@ -74,16 +69,10 @@ async def test_pages_of_failed_query_are_cached(end: str) -> None:
     """Asked again, it costs only what has not come."""
     failing = Status(status=500, operation="query", nth=3)
     late = Latency(operation="query", nth=3, seconds=60)
+    options: Any = {"max_age": 600, "max_in_flight": 1, "retry": Retry(attempts=1)}
     async with (
         Sandbox(DATASET) as sandbox,
-        Client(
-            sandbox.base_url,
-            sandbox.token,
-            cache=MemoryCache(),
-            max_age=600,
-            max_in_flight=1,
-            retry=Retry(attempts=1),
-        ) as client,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), **options) as client,
     ):
         pages = (await client.plan(ENTITY, Select(), FiscalRange())).requests
         assert pages > 3

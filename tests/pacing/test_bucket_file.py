@@ -94,15 +94,12 @@ def give_away(path: Path) -> None:
     "spoil",
     [
         pytest.param(lambda path: path.parent.rmdir(), id="no folder"),
-        pytest.param(lambda path: path.mkdir(), id="a folder in its place"),
         pytest.param(lambda path: path.symlink_to("target"), id="a link"),
         pytest.param(lambda path: path.touch() or path.chmod(0o666), id="others may write it"),
         pytest.param(give_away, id="another user's"),
         pytest.param(lambda path: forbid_writing(path.parent), id="a read-only folder"),
-        *(
-            pytest.param(lambda path, text=text: path.write_text(text), id=f"of something else, {len(text)}")
-            for text in ("AFTER", "id,name,aliases\n", "x = 1\n" * 1000)
-        ),
+        pytest.param(lambda path: path.write_text("AFTER"), id="a short text"),
+        pytest.param(lambda path: path.write_text("x = 1\n" * 1000), id="a long text"),
     ],
 )
 async def test_unusable_file_is_an_error(

@@ -140,9 +140,7 @@ async def check_offered(entity_id: str, offer: Offer) -> None:
         )
 
 
-async def unless_gone(
-    request: AsgiRequest | Awaitable[object], work: Awaitable[T], seconds: float
-) -> T:
+async def unless_gone(request: AsgiRequest, work: Awaitable[T], seconds: float) -> T:
     """Await `work`. If its visitor leaves or time is up, cancel it and wait for its
     end.
 
@@ -153,15 +151,14 @@ async def unless_gone(
 
     Args:
         request: Starlette's, FastAPI's or Litestar's request, or anything else with an
-            ASGI `receive`; or an awaitable that ends when the visitor has left. The
-            awaitable is cancelled at the end.
+            ASGI `receive`.
         work: an awaitable, such as ``client.query(...)``.
         seconds: how long the work may take.
 
     Raises:
         ClientGoneError: the visitor has left.
         TimeoutError: time is up.
-        TypeError: `request` is neither, or `work` is not awaitable.
+        TypeError: `request` has no `receive`, or `work` is not awaitable.
         Exception: whatever `work` raises, as itself.
     """
     if not inspect.isawaitable(work):
@@ -170,46 +167,43 @@ async def unless_gone(
             f"{type(work).__name__}"
         )
     receive: Any = getattr(request, "receive", None)
-    visit: asyncio.Future[Any] | None = None
-    if inspect.isawaitable(request):
-        visit = asyncio.ensure_future(request)
-    elif not callable(receive):
+    if not callable(receive):
         if inspect.iscoroutine(work):
             work.close()
         raise TypeError(
-            "unless_gone takes the request of Starlette, FastAPI or Litestar, or an "
-            "awaitable that ends when the visitor has left, not "
+            "request must be that of Starlette, FastAPI or Litestar, not "
             f"{type(request).__name__}; Quart, Django and aiohttp.web (with "
             "handler_cancellation=True) cancel the handler by themselves: use "
             "asyncio.timeout there"
         )
-    working = asyncio.ensure_future(work)
+    working: asyncio.Future[T] = asyncio.ensure_future(work)
+    tasks: list[Any] = [working]
     reason = None
     try:
         # A query that needs no request is done in one turn: then the visitor need not
         # be listened to.
         await asyncio.sleep(0)
-        if not working.done():
-            if visit is None:
-                visit = asyncio.ensure_future(_await_disconnect(receive))
-            # `asyncio.timeout` would end the work too, but not wait for its end if it
-            # is cancelled.
-            await asyncio.wait(
-                [working, visit],
-                timeout=seconds,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+        if working.done():
+            return working.result()
+        visit = asyncio.ensure_future(_await_disconnect(receive))
+        tasks.append(visit)
+        # `asyncio.timeout` would end the work too, but not wait for its end if it is
+        # cancelled.
+        await asyncio.wait(
+            tasks,
+            timeout=seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
         # Work that is done counts, whatever else has happened in the same turn of the
         # loop.
         if working.done():
             return working.result()
-        if visit is not None and visit.done():
+        if visit.done():
             visit.result()
             raise ClientGoneError("the visitor has left")
         reason = TIME_IS_UP
         raise TimeoutError(f"no result within {seconds:g} s")
     finally:
-        tasks: list[Any] = [working] if visit is None else [working, visit]
         await cancel_and_wait(tasks, reason)
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import anyio.to_thread
 
-from asyncfin import Catalogue, Client, Period, Plan, checks
+from asyncfin import Catalogue, Client, Period, checks
 from asyncfin.analysis.last_periods import read_last_periods
 from asyncfin.checks import check_entity_id
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
@@ -92,12 +92,13 @@ def explorer(
     periods, what a question costs before and after, the values of up to 20 companies as
     a table and as charts, and the Python for the same. The URL contains the whole
     question. Opening it shows the values if they are cached, and younger than the
-    client's `max_age`; so give the client a cache.
+    client's `max_age`.
 
     Args:
-        client: a client, or a function of no arguments that returns the running one: a
-            mounted app's own lifespan does not run, so the host makes the client and
-            closes it.
+        client: a client with a cache, or a function of no arguments that returns the
+            running one. A mounted app's own lifespan does not run, so the host makes
+            the client and closes it. Without a cache, values have no other unit, no
+            details and no download.
         entities: the ids of the companies to offer, or a mapping of ids to names. All
             other ids are 404. A company whose catalogue is cached has the name that the
             service gives it.
@@ -214,10 +215,9 @@ class _Pages:
         answer = None
         if question.series and not missing:
             try:
-                plans = await self._plan(question, catalogues)
-                context |= _sum_cost(plans)
+                context |= await self._plan(question, catalogues)
                 if not context["requests"]:
-                    answer = await self._read_values(question, catalogues, plans)
+                    answer = await self._read(question, catalogues)
             except SelectionError as error:
                 context |= {"text": error.problem, "advice": _ADVICE[400]}
         return await self._render(
@@ -248,47 +248,41 @@ class _Pages:
         question, _ = await self._receive(request)
         if not question.series:
             return await self._render(request, "cost.html")
-        reading = self._read_catalogues(question, _ANY_AGE)
-        catalogues, errors = await unless_gone(request, reading, _SECONDS)
-        if errors:
-            raise next(iter(errors.values()))
-        cost = _sum_cost(await self._plan(question, catalogues))
+        reading = self._read_catalogues(question.companies)
+        catalogues = await unless_gone(request, reading, _SECONDS)
+        cost = await self._plan(question, catalogues)
         return await self._render(request, "cost.html", None, **cost)
 
     async def answer(self, request: Request) -> Response:
         """Show the table, the charts, what was spent, and the Python for the same."""
         question, _ = await self._receive(request)
-        answer = await unless_gone(request, self._read(question), _SECONDS)
+        reading = self._read(question, question.companies)
+        answer = await unless_gone(request, reading, _SECONDS)
         return await self._render(request, "answer.html", answer)
 
-    async def view(self, request: Request) -> Response:
-        """Show the values of the page in another unit. No request.
+    # --- fragments of the values that the page shows: no request
 
-        Raises:
-            HTTPException: 409: the values are not cached.
-        """
+    async def view(self, request: Request) -> Response:
+        """Show the values in another unit."""
         question, form = await self._receive(request)
-        answer = await self._read_shown(request, question, {**form, "spend": []})
+        answer = await self._read_shown(question, form)
         return await self._render(request, "answer.html", answer)
 
     async def cell(self, request: Request) -> Response:
-        """Show what a value is and where it comes from, or why there is none.
-
-        No request without `spend`.
-        """
+        """Show what a value is and where it comes from, or why there is none."""
         question, form = await self._receive(request)
         names = ("company", "series", "period")
         texts = [form.get(f"cell_{name}", [""])[-1] for name in names]
         company, series_id, label = texts
         period = Period.parse(label)
-        answer = await self._read_shown(request, question, form)
+        answer = await self._read_shown(question, form)
         panel = answer.comparison.panels.get(company)
         if panel is None or series_id not in panel.series_ids:
             raise HTTPException(409, "the page does not show that value any more")
         (row,) = panel.where(lambda series: series.series_id == series_id).rows()
         # A window can be cut so that a value is outside of it.
         why = panel.why(series_id, period)
-        response = await self._render(
+        return await self._render(
             request,
             "cell.html",
             entry=make_entry(panel, row, panel.dataset.name),
@@ -298,18 +292,15 @@ class _Pages:
             value=row.values.get(period),
             why=why or f"not requested: the question does not include {period}",
         )
-        response.headers["X-Requests-Spent"] = str(answer.comparison.requests)
-        return response
 
     async def csv(self, request: Request) -> Response:
-        """Send all values of the question as CSV. No request without `spend`."""
+        """Send all values as CSV."""
         question, form = await self._receive(request)
-        answer = await self._read_shown(request, question, form)
-        body = await self._run_in_thread(answer.make_csv)
+        answer = await self._read_shown(question, form)
+        body = await self._run_in_thread(answer.comparison.to_csv)
         headers = {
             **_HEADERS,
             "Content-Disposition": f'attachment; filename="{answer.file_stem}.csv"',
-            "X-Requests-Spent": str(answer.comparison.requests),
         }
         return Response(body, media_type="text/csv", headers=headers)
 
@@ -333,30 +324,31 @@ class _Pages:
         if entity_id not in self._names:
             raise HTTPException(404, "this page does not offer that company")
 
-    async def _read_catalogues(
-        self, question: Question, max_age: float | None
-    ) -> tuple[list[Catalogue], dict[str, AsyncfinError]]:
-        """Read the catalogues of all companies at once; some may fail."""
-        client = self._client
-        results: dict[str, Catalogue] = {}
-        errors: dict[str, AsyncfinError] = {}
+    async def _read_catalogues(self, entity_ids: Iterable[str]) -> list[Catalogue]:
+        """Read the catalogues of companies at once.
 
-        async def read(entity_id: str) -> None:
-            try:
-                results[entity_id] = await client.catalogue(entity_id, max_age=max_age)
-            except AsyncfinError as error:
-                errors[entity_id] = error
-
+        Raises:
+            AsyncfinError: that of the first company that cannot be read.
+        """
         async with asyncio.TaskGroup() as group:
-            for entity_id in question.companies:
-                group.create_task(read(entity_id))
-        if not results:
-            raise next(iter(errors.values()))
+            tasks = []
+            for entity_id in entity_ids:
+                reading = self._try_catalogue(entity_id)
+                tasks.append(group.create_task(reading))
         catalogues = []
-        for entity_id in question.companies:
-            if entity_id in results:
-                catalogues.append(results[entity_id])
-        return self._learn_names(catalogues), errors
+        for task in tasks:
+            catalogue = task.result()
+            if isinstance(catalogue, AsyncfinError):
+                raise catalogue
+            catalogues.append(catalogue)
+        self._learn_names(catalogues)
+        return catalogues
+
+    async def _try_catalogue(self, entity_id: str) -> Catalogue | AsyncfinError:
+        try:
+            return await self._client.catalogue(entity_id, max_age=_ANY_AGE)
+        except AsyncfinError as error:
+            return error
 
     async def _read_cached_catalogues(
         self, entity_ids: Iterable[str], max_age: float | None
@@ -367,28 +359,26 @@ class _Pages:
             catalogue = await client.cached_catalogue(entity_id, max_age=max_age)
             if catalogue is not None:
                 catalogues.append(catalogue)
-        return self._learn_names(catalogues)
+        self._learn_names(catalogues)
+        return catalogues
 
-    def _learn_names(self, catalogues: list[Catalogue]) -> list[Catalogue]:
+    def _learn_names(self, catalogues: Iterable[Catalogue]) -> None:
         """Show companies by the names of their catalogues from now on."""
         for catalogue in catalogues:
             self._names[catalogue.entity_id] = catalogue.name
-        return catalogues
 
     async def _plan(
         self, question: Question, catalogues: Sequence[Catalogue]
-    ) -> list[Plan]:
-        """Plan the question for each company.
+    ) -> dict[str, int]:
+        """Count the series of the question, and the requests that they need.
 
         Raises:
             SelectionError: no company has one of the series.
         """
-        select, periods = question.select(catalogues[0]), question.resolve(catalogues)
+        select, periods = question.select, question.resolve(catalogues)
         if not any(map(question.find_series, catalogues)):
-            if len(catalogues) == 1:
-                catalogues[0].select(select)  # its error names close matches
-            raise SelectionError("none of these companies has one of these series")
-        plans = []
+            catalogues[0].select(select)  # its error names close matches
+        cost = {"series": 0, "requests": 0}
         for catalogue in catalogues:
             plan = await self._client.plan(
                 catalogue,
@@ -397,61 +387,42 @@ class _Pages:
                 value_version=question.version,
                 allow_missing=True,
             )
-            plans.append(plan)
-        return plans
+            cost["series"] += len(plan.series)
+            cost["requests"] += plan.requests
+        return cost
 
-    async def _read(self, question: Question) -> Answer:
-        """Request what the page shows."""
-        # Periods of two or more companies are resolved over their current catalogues.
-        max_age = None if len(question.companies) > 1 else _ANY_AGE
-        catalogues, errors = await self._read_catalogues(question, max_age)
-        plans = await self._plan(question, catalogues)
-        # By their ids: if a publication changes, the read starts over.
-        sources = [catalogue.entity_id for catalogue in catalogues]
-        return await self._read_values(question, catalogues, plans, sources, errors)
-
-    async def _read_values(
-        self,
-        question: Question,
-        catalogues: Sequence[Catalogue],
-        plans: Sequence[Plan],
-        sources: Sequence[str | Catalogue] = (),
-        errors: Mapping[str, AsyncfinError] | None = None,
+    async def _read(
+        self, question: Question, sources: Iterable[str | Catalogue]
     ) -> Answer:
-        """Read the values; by default of the publications of the catalogues."""
-        select, periods = question.select(catalogues[0]), question.resolve(catalogues)
+        """Read the values of companies, or of the publications of catalogues."""
         comparison = await self._client.compare(
-            sources or catalogues, select, periods, value_version=question.version
+            sources, question.select, question.periods, value_version=question.version
         )
-        if not comparison.panels:
-            raise next(iter(comparison.failed.values()))
-        requests = _sum_cost(plans)["requests"]
-        return Answer(question, catalogues, comparison, errors or {}, requests)
+        self._learn_names(panel.catalogue for panel in comparison)
+        return Answer(question, comparison, self._names)
 
-    async def _read_shown(
-        self, request: Request, question: Question, form: Form
-    ) -> Answer:
+    async def _read_shown(self, question: Question, form: Form) -> Answer:
         """Read the values of the publications that the page shows, from the cache.
 
         Raises:
-            HTTPException: 409: they are not cached, and the form does not allow to
-                spend.
+            HTTPException: 409: they are not cached.
         """
         publications = set(form.get("publication", ()))
         catalogues = []
         companies = question.companies
-        cached_catalogues = await self._read_cached_catalogues(companies, _ANY_AGE)
-        for catalogue in cached_catalogues:
+        for catalogue in await self._read_cached_catalogues(companies, _ANY_AGE):
             publication = f"{catalogue.entity_id} {catalogue.dataset_id}"
             if publication in publications:
                 catalogues.append(catalogue)
         if catalogues and len(catalogues) == len(publications):
-            plans = await self._plan(question, catalogues)
-            if not _sum_cost(plans)["requests"]:
-                return await self._read_values(question, catalogues, plans)
-        if "1" not in form.get("spend", ()):
-            raise HTTPException(409, "these values are not cached any more")
-        return await unless_gone(request, self._read(question), _SECONDS)
+            cost = await self._plan(question, catalogues)
+            if not cost["requests"]:
+                return await self._read(question, catalogues)
+        raise HTTPException(
+            409,
+            "the cache of this page does not have these values: show them again, or "
+            "give its client a larger cache",
+        )
 
     async def _list_series(
         self, question: Question, catalogue: Catalogue
@@ -549,11 +520,3 @@ class _Pages:
 async def _end_visit(request: Request, error: Exception) -> Response:
     # nginx's number for a client that has gone; only a log shows it.
     return Response(status_code=499)
-
-
-def _sum_cost(plans: Sequence[Plan]) -> dict[str, int]:
-    cost = {"series": 0, "requests": 0}
-    for plan in plans:
-        cost["series"] += len(plan.series)
-        cost["requests"] += plan.requests
-    return cost

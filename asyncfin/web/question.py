@@ -54,7 +54,7 @@ class Question:
 
     Attributes:
         companies: their ids, the page's company first.
-        series: the series, each as the text that `row_text` returns, or as a series id.
+        series: the series, each as the text that `row_text` returns.
         rule: one of `CHOICES`, as are `value_version` and `unit`.
         last: the number of years, quarters or months.
         start, end: the fiscal years of a range, as typed.
@@ -121,39 +121,36 @@ class Question:
         """The value version to request."""
         return cast(ValueVersion, self.value_version)
 
-    def select(self, catalogue: Catalogue) -> Select:
+    @property
+    def select(self) -> Select:
         """The series, in every publication of every company.
 
-        Args:
-            catalogue: of the first company.
-
         Raises:
-            SelectionError: no series is selected, or one is neither an id nor a row.
+            SelectionError: no series is selected, or one is not a row.
         """
         if not self.series:
             raise SelectionError("no series is chosen: tick one or more in the list")
-        return Select.from_json(self._json(catalogue))
-
-    def _json(self, catalogue: Catalogue) -> str:
-        rows = []
         for text in self.series:
-            if text in catalogue:
-                text = row_text(catalogue, catalogue[text])
-            row = _split(text)
-            if len(row) not in (3, 4):
+            if text.count("/") not in (2, 3):
                 raise SelectionError(
                     f"series must be metric/group/path, not {text[:80]!r}"
                 )
-            rows.append(row)
+        return Select.from_json(self._json)
+
+    @property
+    def _json(self) -> str:
+        rows = list(map(_split, self.series))
         return json.dumps({"series": rows}, ensure_ascii=False)
 
     def find_series(self, catalogue: Catalogue) -> dict[str, CatalogueSeries]:
         """The selected series that a catalogue has, by their texts in the question."""
         series_by_text = {}
         for text in self.series:
-            series = find_series(catalogue, text)
-            if series is not None:
-                series_by_text[text] = series
+            parts = _split(text)
+            for series in catalogue.by_metric.get(parts[0], ()):
+                row = _list_ids(catalogue, series)
+                if row == parts[: len(row)]:
+                    series_by_text[text] = series
         return series_by_text
 
     @property
@@ -191,12 +188,9 @@ class Question:
             return periods
         return periods.resolve(catalogues)
 
-    def python(self, catalogue: Catalogue) -> str:
-        """A program that requests and prints the same. It contains no token.
-
-        Args:
-            catalogue: of the first company.
-        """
+    @property
+    def python(self) -> str:
+        """A program that requests and prints the same. It contains no token."""
         names = ", ".join(sorted(["Client", "Select", type(self.periods).__name__]))
         # As Python writes them: ids come from a form, and nothing of it may become
         # code.
@@ -209,7 +203,7 @@ import asyncio
 from asyncfin import {names}
 
 select = Select.from_json(
-    {self._json(catalogue)!r}
+    {self._json!r}
 )
 periods = {self.periods!r}
 
@@ -227,42 +221,28 @@ def row_text(catalogue: Catalogue, series: CatalogueSeries) -> str:
 
     The series id follows where the catalogue has two series of that triple.
     """
-    parts = [
+    ids = _list_ids(catalogue, series)
+    return "/".join(quote(text, safe="=|, ") for text in ids)
+
+
+def _list_ids(catalogue: Catalogue, series: CatalogueSeries) -> list[str]:
+    ids = [
         series.metric_id,
         series.reporting_group_id,
         format_path(series.scopes),
     ]
-    if len(_list_same(catalogue, parts)) > 1:
-        parts.append(series.series_id)
-    return "/".join(quote(part, safe="=|, ") for part in parts)
-
-
-def find_series(catalogue: Catalogue, text: str) -> CatalogueSeries | None:
-    """The series that such a text, or a series id, means in a catalogue."""
-    if text in catalogue:
-        return catalogue[text]
-    parts = _split(text)
-    if len(parts) not in (3, 4):
-        return None
-    namesakes = _list_same(catalogue, parts)
-    for series in namesakes:
-        if len(namesakes) == 1 or series.series_id in parts[3:]:
-            return series
-    return None
+    for other in catalogue.by_metric[series.metric_id]:
+        if (
+            other is not series
+            and other.reporting_group_id == series.reporting_group_id
+            and other.scopes == series.scopes
+        ):
+            return [*ids, series.series_id]
+    return ids
 
 
 def _split(text: str) -> list[str]:
     return [unquote(part) for part in text.split("/")]
-
-
-def _list_same(catalogue: Catalogue, parts: Sequence[str]) -> list[CatalogueSeries]:
-    metric_id, group_id, path, *_ = parts
-    namesakes = []
-    for series in catalogue.by_metric.get(metric_id, ()):
-        key = series.reporting_group_id, format_path(series.scopes)
-        if key == (group_id, path):
-            namesakes.append(series)
-    return namesakes
 
 
 def _read_whole(name: str, text: str) -> int:

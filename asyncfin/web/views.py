@@ -143,13 +143,11 @@ def _join_names(entry: Entry, positions: Iterable[int]) -> str:
 
 @frozen(eq=False)
 class Line:
-    """The values of one duration of an entry; 0 months and no periods if it has no
-    value.
-    """
+    """The values of one duration of an entry."""
 
     entry: Entry
-    months: int = 0
-    periods: Sequence[Period] = ()
+    months: int
+    periods: Sequence[Period]
 
 
 @frozen
@@ -162,97 +160,74 @@ class Chart:
             `percent` and `divided`. Of each line: `label`; `colour`, its number;
             `numbers` by fiscal end, None for a gap and "" where the line has no period;
             `readings`, shown under the cursor there; `latest`, shown in the legend.
-        footnote: the text below the chart.
         omitted_count: how many lines are not drawn.
-        empty_names: the names of the entries, and of the companies, that have no line.
+        empty_names: the names of the entries that have no value.
     """
 
     title: str
     subtitle: str
     unit: str
     drawing: Mapping[str, object]
-    footnote: str
     omitted_count: int
     empty_names: Sequence[str]
 
 
 def make_charts(groups: Sequence[Group], *, by_metric: bool) -> list[Chart]:
     """Make the charts of the groups that have a value."""
-    companies: dict[str, str] = {}
+    entity_ids: dict[str, None] = {}
     lines_of_groups = []
     keys_of_groups = []
     for group in groups:
         for entry in group:
-            companies[entry.row.entity_id] = entry.company
+            entity_ids[entry.row.entity_id] = None
         lines = list_lines(group)
         lines_of_groups.append(lines)
         keys_of_groups.append([(line.entry.row, line.months) for line in lines])
-    colours = Row.colours(keys_of_groups, companies)
+    colours = Row.colours(keys_of_groups, entity_ids)
     charts = []
-    for lines in lines_of_groups:
-        absent: dict[str, str] = {}
-        if by_metric:
-            absent |= companies
-            for line in lines:
-                absent.pop(line.entry.row.entity_id, None)
-        if lines[0].periods:
-            chart = _make_chart(lines, colours, absent.values())
+    for group, lines in zip(groups, lines_of_groups, strict=True):
+        if lines:
+            chart = _make_chart(group, lines, colours)
             charts.append(chart)
     return charts
 
 
 def list_lines(group: Group) -> list[Line]:
-    """The lines of a group, the longest duration of an entry first; the entries without
-    a value come last.
-    """
+    """The lines of a group, the longest duration of an entry first."""
     lines = []
-    empty = []
     for entry in group:
         periods_by_months: dict[int, list[Period]] = {}
         for period in entry.panel.periods_with_gaps:
             periods_by_months.setdefault(period.duration_months, []).append(period)
-        if entry.row.values.keys().isdisjoint(entry.panel.periods_with_gaps):
-            empty.append(Line(entry))
         for months, periods in sorted(periods_by_months.items(), reverse=True):
             if not entry.row.values.keys().isdisjoint(periods):
-                lines.append(Line(entry, months, periods))
-    return lines + empty
+                line = Line(entry, months, periods)
+                lines.append(line)
+    return lines
 
 
 def _make_chart(
-    all_lines: Sequence[Line],
+    group: Group,
+    lines: Sequence[Line],
     colours: Mapping[tuple[Row, int], int],
-    absent: Iterable[str],
 ) -> Chart:
-    lines = []
-    empty = []
-    for line in all_lines:
-        if line.periods:
-            lines.append(line)
-        else:
-            empty.append(line.entry)
     omitted_count = max(0, len(lines) - MAX_LINES)
     lines = lines[:MAX_LINES]
     entries = list(dict.fromkeys(line.entry for line in lines))
+    empty = [entry for entry in group if not entry.row.values]
     # Entries are named by what distinguishes them, or by their label.
     differing = find_differing([*entries, *empty])
     names = {}
     for entry in (*entries, *empty):
         names[entry] = _join_names(entry, differing) or entry.label
-    publications = _describe_publications(entries)
-    footnote = f"fiscal periods; {publications}"
-    if len({entry.row.entity_id for entry in entries}) > 1:
-        footnote += "; the same fiscal period can be different months"
     unit = entries[0].row.unit
-    title, subtitle = _make_titles(entries)
     return Chart(
-        title,
-        subtitle,
+        _make_title(entries),
+        _make_subtitle(entries),
         f"in {unit}" if unit else "",
         _draw(lines, names, colours),
-        footnote,
         omitted_count,
-        [*map(names.__getitem__, empty), *absent],
+        list(map(names.__getitem__, empty)),
     )
 
 
@@ -315,38 +290,32 @@ def _draw_line(line: Line, ends: Sequence[int]) -> dict[str, object]:
     }
 
 
-def _make_titles(entries: Sequence[Entry]) -> tuple[str, str]:
-    """The title of a chart, and the line under it: what its lines share."""
-    companies, labels = list_names(entries, 0), list_names(entries, 1)
-    title = labels[0]
-    versions = [VERSIONS[entries[0].panel.value_version]]
-    columns = [list_names(entries, 2), versions]
-    if len(labels) == 1:
-        columns.insert(0, companies)
-    elif len({entry.row.series.metric_id for entry in entries}) > 1:
-        title = companies[0] if len(companies) == 1 else "Values"
+def _make_title(entries: Sequence[Entry]) -> str:
+    """What the lines of a chart are of: a metric, or a company."""
+    metric_ids = {entry.row.series.metric_id for entry in entries}
+    labels = list_names(entries, 1)
+    companies = list_names(entries, 0)
+    if len(labels) == 1 or len(metric_ids) == 1:
+        return labels[0]
+    if len(companies) == 1:
+        return companies[0]
+    return "Values"
+
+
+def _make_subtitle(entries: Sequence[Entry]) -> str:
+    """What else all lines of a chart have in common."""
+    columns = [
+        list_names(entries, 2),
+        [VERSIONS[entries[0].panel.value_version]],
+        list(dict.fromkeys(entry.description for entry in entries)),
+    ]
+    if len(list_names(entries, 1)) == 1:
+        columns.insert(0, list_names(entries, 0))
     words = []
     for names in columns:
-        if len(names) == 1:
+        if len(names) == 1 and names[0]:
             words += names
-    descriptions = list(dict.fromkeys(entry.description for entry in entries))
-    if len(descriptions) == 1:
-        words.append(descriptions[0])
-    else:
-        quotes = [f"\u201c{text}\u201d" for text in descriptions if text]
-        words.append(f"different descriptions: {', '.join(quotes[:2])}")
-    return title, " \u00b7 ".join(filter(None, words))
-
-
-def _describe_publications(entries: Sequence[Entry]) -> str:
-    """The date of the publication; of two or more dates each with its company."""
-    dates: dict[str, str] = {}
-    for entry in entries:
-        dates[entry.company] = f"{entry.panel.dataset.created_timestamp:%Y-%m-%d}"
-    if len(set(dates.values())) == 1:
-        return f"publication of {dates[entries[0].company]}"
-    texts = [f"{company} {date}" for company, date in dates.items()]
-    return f"publications: {', '.join(texts)}"
+    return " \u00b7 ".join(words)
 
 
 # --- the table

@@ -246,9 +246,8 @@ async def viewed(tab: Any, **fields: str) -> None:
 async def test_reading_under_the_cursor(explored: Any, tab: Any) -> None:
     """Text and label are those of the value; where the cursor leaves, the latest ones."""
     base_url, client, entities = explored
-    await tab.goto(
-        f"{base_url}/company/{entities[0]}?series={demo_id('Revenue/quarterly')}&rule=quarterly&last=4"
-    )
+    series = REVENUE.replace("annual", "quarterly")
+    await tab.goto(f"{base_url}/company/{entities[0]}?series={series}&rule=quarterly&last=4")
     await tab.click("#ask")
     await tab.wait_for_selector(".chart canvas")
     panel = await client.query(

@@ -199,8 +199,9 @@ async def test_sub_path_behind_nginx_by_keyboard(
             await tab.keyboard.press("Enter")
         text = (await (await download.value).path()).read_text()
         rows = list(csv.DictReader(io.StringIO(text)))
-        assert [row["text"] or "·" for row in rows] == [cell for line in shown for cell in line]
-        assert {row["unit"] for row in rows if row["text"]} == {"thousands"}
+        assert [row["entity_name"] for row in rows] == ["Apple", "NVIDIA"]
+        filled = [[bool(number) for number in list(row.values())[-4:]] for row in rows]
+        assert filled == [[cell != "·" for cell in line] for line in shown]
         sent, url = len(sandbox.log), tab.url
         await tab.goto(f"{base_url}/")
         await tab_to("#recent a")

@@ -1,7 +1,5 @@
 """The page of a question over HTTP: who sees values, what a view costs, cells and downloads."""
 
-import csv
-import io
 import re
 from collections.abc import AsyncIterator
 from html import unescape
@@ -76,17 +74,17 @@ async def test_rejected_company_shows_nothing_cached(service: Sandbox, cached: P
     assert cached.spent == spent
 
 
-async def test_cell_and_download_spend_only_allowed(page: Page) -> None:
-    """Without a cache there is nothing to show; `spend` requests it, and says what that took."""
-    answer = await page.post("answer", **FIELDS)
-    given = {**FIELDS, "publication": publications(answer.text)}
-    spent = page.spent
-    assert (await page.post("csv", **given)).status_code == 409
-    assert (await page.post("view", **given, spend="1")).status_code == 409
-    assert page.spent == spent
-    received = await page.post("csv", **given, spend="1")
-    assert received.status_code == 200
-    assert int(received.headers["X-Requests-Spent"]) == page.spent - spent > 0
+async def test_without_a_cache_nothing_is_spent(service: Sandbox) -> None:
+    """A view, a cell and a download show what is cached, and otherwise say what to do."""
+    async with Client(service.base_url, service.token) as client:
+        page = Page(explorer(client, service.entities), client, service.entities)
+        answer = await page.post("answer", **FIELDS)
+        sent = len(service.log)
+        for fragment in ("view", "cell", "csv"):
+            shown = publications(answer.text)
+            refused = await page.post(fragment, **FIELDS, publication=shown, cell_period="FY2025", spend="1")
+            assert (refused.status_code, "show them again" in refused.text) == (409, True)
+        assert len(service.log) == sent
 
 
 async def test_cell_shows_its_value(cached: Page) -> None:
@@ -107,21 +105,16 @@ async def test_cell_shows_its_value(cached: Page) -> None:
     assert wrong.status_code == 400
 
 
-async def test_download_has_each_series_and_period(cached: Page) -> None:
-    """With all digits, and the number in the unit of the page."""
-    shown = publications((await cached.post("answer", **FIELDS)).text)
-    received = await cached.post("csv", **FIELDS, publication=shown, unit="billions")
-    assert received.headers["Content-Disposition"] == 'attachment; filename="Apple.csv"'
-    rows = list(csv.DictReader(io.StringIO(received.text)))
-    series = cached.client.query(
-        cached.entities[0], Select(series_ids=demo_id("Revenue/annual")), Annual(last=3)
-    )
-    values = [value for _, value in (await series).one().observations()]
-    rows = [row for row in rows if row["series_id"] == demo_id("Revenue/annual")]
-    assert [row["number"] for row in rows] == [str(int(value.number)) for value in values]
-    assert [float(row["shown"]) for row in rows] == [value.number / 1e9 for value in values]
-    assert [row["text"] for row in rows] == [value.text for value in values]
-    assert {row["unit"] for row in rows} == {"billions"}
+async def test_download_is_that_of_the_comparison(cached: Page) -> None:
+    """With the numbers as published, whatever the unit of the page."""
+    fields = {**FIELDS, "with": cached.entities[1:]}
+    shown = publications((await cached.post("answer", **fields)).text)
+    received = await cached.post("csv", **fields, publication=shown, unit="billions")
+    name = 'attachment; filename="Apple-and-2-more.csv"'
+    assert received.headers["Content-Disposition"] == name
+    select = Select(metric_ids=["Revenue", "GrossProfit"], basis="consolidated", cadence="annual")
+    comparison = await cached.client.compare(cached.entities, select, Annual(last=3))
+    assert received.text == comparison.to_csv()
 
 
 async def test_period_outside_of_a_window(cached: Page) -> None:
@@ -160,10 +153,10 @@ async def test_company_without_the_periods_is_named(cached: Page) -> None:
     """Together, once, and in the words of the page."""
     fields = {"series": [ROW, PROFIT], "rule": "annual", "with": cached.entities[1:]}
     last_year = await cached.post("answer", **fields, last="1")
-    assert "Apple, Alphabet: no data for these periods." in last_year.text
+    assert "2 companies have no FY2026: Apple, Alphabet." in last_year.text
     two_years = await cached.post("answer", **fields, last="2")
-    assert two_years.text.count("no data for") == 1
-    assert "Apple, Alphabet: no data for FY2026." in two_years.text
+    assert two_years.text.count("have no FY2026") == 1
+    assert "2 companies have no FY2026: Apple, Alphabet." in two_years.text
 
 
 async def test_empty_series_name_the_rule(cached: Page) -> None:

@@ -9,7 +9,7 @@ import pytest
 from asyncfin import Client
 from asyncfin.sandbox import Hang, Sandbox
 from asyncfin.web import explorer
-from tests.demo import demo_id
+from tests.demo import demo_row
 from tests.web.conftest import OWN
 
 httpx = pytest.importorskip("httpx")
@@ -37,7 +37,7 @@ async def test_leaving_visitor_under_hypercorn(served: tuple[str, Sandbox]) -> N
     """Under hypercorn a visitor who leaves ends the request, and the next visitor is answered."""
     base_url, sandbox = served
     path = f"/company/{sandbox.entities[0]}"
-    question = {"series": [demo_id("Revenue/annual")], "rule": "annual", "last": "2"}
+    question = {"series": [demo_row("Revenue/annual")], "rule": "annual", "last": "2"}
     sandbox.inject(Hang(operation="query", nth=1))
     async with httpx.AsyncClient(base_url=base_url) as visitor:
         leaving = asyncio.ensure_future(visitor.post(f"{path}/answer", data=question, headers=OWN))

@@ -1,17 +1,14 @@
 """What the page shows of rows: every face has the texts and numbers of `panel.rows`."""
 
-import csv
-import io
 import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from asyncfin import Client, FiscalRange, Panel, Period, Select
+from asyncfin import Client, FiscalRange, Panel, Select
 from asyncfin.sandbox import Sandbox, load
 from asyncfin.typing import Unit
-from asyncfin.web.answer import write_csv
 from asyncfin.web.question import Question, row_text
 from asyncfin.web.views import Chart, group_entries, list_entries, make_bodies, make_charts
 from tests.handmade import dataset
@@ -54,7 +51,7 @@ def lines_of(chart: Chart) -> Iterator[Any]:
 
 @pytest.mark.parametrize("seed", range(24))
 async def test_every_face_shows_the_rows(seed: int) -> None:
-    """Cells, legends, readings, axes and CSV, in each unit and order."""
+    """Cells, legends, readings and axes, in each unit and order."""
     panels = await read_panels(seed)
     rng = random.Random(seed)
     unit: Unit | None = rng.choice([None, "thousands", "millions", "billions"])
@@ -99,16 +96,13 @@ async def test_every_face_shows_the_rows(seed: int) -> None:
             assert chart.drawing["divided"] == (found[0].unit is not None)
     durations = {(key, period.duration_months) for key, row in rows.items() for period in row.values}
     assert drawn == len(durations)
-    for line in csv.DictReader(io.StringIO(write_csv(panels, unit))):
-        row = rows[line["entity_id"], line["series_id"]]
-        value = row.values.get(Period.parse(line["period_label"]))
-        assert bool(line["number"]) == (value is not None)
-        assert value is None or float(line["number"]) == value.number
-        assert line["text"].lstrip("'") == (value.text if value else "")
 
 
-@pytest.mark.parametrize(("first", "of_cost"), [({"FY2024": 2}, [0, 1, 2]), ({}, [1, 2])])
-async def test_company_has_one_colour(first: Any, of_cost: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("first", "colours"),
+    [({"FY2024": 2}, [[1, 2], [0, 1, 2]]), ({}, [[0, 1], [0, 1]])],
+)
+async def test_company_has_one_colour(first: Any, colours: list[list[int]]) -> None:
     """In all charts of metrics, also where one before it has no value, in one or in any of them."""
     files = [
         dataset(
@@ -124,8 +118,7 @@ async def test_company_has_one_colour(first: Any, of_cost: list[int]) -> None:
     async with Sandbox(*map(load, files)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         panels = [await client.query(name, Select(), FiscalRange()) for name in sandbox.entities]
     sales, cost = charts_of(panels, None, by_metric=True)
-    colours = [[line["colour"] for line in lines_of(chart)] for chart in (sales, cost)]
-    assert colours == [[1, 2], of_cost]
+    assert [[line["colour"] for line in lines_of(chart)] for chart in (sales, cost)] == colours
     assert sales.empty_names
 
 
@@ -154,4 +147,4 @@ async def test_row_text_selects_the_series() -> None:
     for series in catalogue:
         question = Question((catalogue.entity_id,), (row_text(catalogue, series),))
         assert list(question.find_series(catalogue).values()) == [series]
-        assert catalogue.select(question.select(catalogue)) == (series,)
+        assert catalogue.select(question.select) == (series,)

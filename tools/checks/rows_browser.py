@@ -367,31 +367,23 @@ def read_colour(style: str) -> str:
 def compare_download(
     text: str, expected_rows: Mapping[RowKey, ExpectedRow]
 ) -> Differences:
-    """Compare the published text, number and unit of each value in the CSV."""
+    """Compare the number of each value in the CSV."""
     wrong = []
     cells = Counter[RowKey]()
     for line in csv.DictReader(io.StringIO(text, newline="")):
         key = line["entity_id"], line["series_id"]
-        period = Period.parse(line["period_label"])
-        if key not in expected_rows or period not in expected_rows[key].texts:
-            if line["number"]:
+        for column, cell in line.items():
+            if not column.startswith("FY") or cell in ("", "?"):
+                continue
+            period = Period.parse(column)
+            if key not in expected_rows or period not in expected_rows[key].texts:
                 wrong.append(f"download has {key} {period}")
-            continue
-        cells[key] += 1
-        expected_row = expected_rows[key]
-        name = f"download of {line['series_label']!r} {period}"
-        number = expected_row.values[period].number
-        if line["unit"] != expected_row.unit:
-            wrong.append(f"{name}: {line['unit']!r}, must be {expected_row.unit!r}")
-        # What begins as a formula has an apostrophe before it.
-        if line["text"].removeprefix("'") != expected_row.values[period].text:
-            wrong.append(f"{name}: {line['text']!r}")
-        if float(line["number"]) != number:
-            wrong.append(f"{name}: {line['number']!r}, must be {number!r}")
-        amount = Decimal(line["shown"]).scaleb(POWERS[line["unit"]])
-        exact = Decimal(repr(number))
-        if abs(amount - exact) > abs(exact) * Decimal("1e-14"):
-            wrong.append(f"{name}: {line['shown']!r} of {exact}")
+                continue
+            cells[key] += 1
+            number = expected_rows[key].values[period].number
+            if float(cell) != number:
+                label = line["series_label"]
+                wrong.append(f"download of {label!r} {period}: {cell}, not {number!r}")
     for key, expected_row in expected_rows.items():
         if cells[key] != len(expected_row.texts):
             wrong.append(f"download has {cells[key]} values of {key}")

@@ -151,25 +151,13 @@
     headers: { "HX-Request": "true" },
     body: new URLSearchParams([...new FormData(form), ...more]),
   });
-  const spentText = (response) => {
-    const spent = Number(response.headers.get("X-Requests-Spent") ?? 0);
-    return spent ? `${spent} request${spent === 1 ? "" : "s"} spent.` : "";
-  };
-  // What was shown is not cached any more: only a click may spend requests on it.
-  function offer(text, again) {
-    const button = Object.assign(document.createElement("button"), { type: "button", className: "quiet", textContent: "Request it" });
-    button.addEventListener("click", () => { refused.replaceChildren(); again(); });
-    refused.replaceChildren(text, " ", button);
-  }
   const sentence = (html) => new DOMParser().parseFromString(html, "text/html").body.textContent.trim();
 
-  async function saveCsv(more = []) {
+  async function saveCsv() {
     refused.replaceChildren();
-    const response = await send(tools.dataset.csv, more);
-    if (response.status === 409) return offer("These values are not cached any more.", () => saveCsv([["spend", "1"]]));
+    const response = await send(tools.dataset.csv);
     if (!response.ok) return refused.replaceChildren(sentence(await response.text()));
     const name = /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition") ?? "")?.[1] ?? "values.csv";
-    refused.replaceChildren(spentText(response));
     save(name, await response.blob());
   }
 
@@ -182,8 +170,6 @@
     refused.replaceChildren();
     const response = await send(tools.dataset.view);
     if (mine !== asked) return;
-    // The client has not cached what is shown: it is requested once.
-    if (response.status === 409) return form.requestSubmit();
     const html = await response.text();
     if (mine !== asked) return;
     if (!response.ok) return refused.replaceChildren(sentence(html));
@@ -193,15 +179,14 @@
   }
 
   const dialog = document.getElementById("cell");
-  async function openCell(cell, more = []) {
+  async function openCell(cell) {
+    refused.replaceChildren();
     const row = cell.closest("tr");
     const head = cell.closest("table").tHead.rows[0].cells[cell.cellIndex];
     const which = [["cell_company", row.dataset.company], ["cell_series", row.dataset.series], ["cell_period", head.dataset.period]];
-    const response = await send(cell.closest("table").dataset.cell, [...which, ...more]);
-    if (response.status === 409) return offer("This value is not cached any more.", () => openCell(cell, [["spend", "1"]]));
+    const response = await send(cell.closest("table").dataset.cell, which);
     const html = await response.text();
     if (!response.ok) return refused.replaceChildren(sentence(html));
-    refused.replaceChildren(spentText(response));
     dialog.firstElementChild.innerHTML = html;
     dialog.addEventListener("close", () => cell.focus(), { once: true });
     dialog.showModal();

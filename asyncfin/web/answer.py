@@ -1,7 +1,7 @@
 """The answer to a question: what was read, and what the page and a file show of it."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from attrs import evolve, frozen
@@ -20,7 +20,6 @@ from asyncfin.web.views import (
 )
 from asyncfin.words import counted, listed
 
-_LONGEST_NAME = 60
 # Visitors choose periods on the page, and call nothing.
 _CALL = " and call latest()"
 
@@ -37,19 +36,6 @@ class Answer:
     comparison: Comparison
     names: Mapping[str, str]
 
-    @property
-    def file_stem(self) -> str:
-        """The name of a file without its suffix: the first company, and how many
-        more.
-        """
-        panels = list(self.comparison)
-        # Characters that headers and file systems agree on.
-        stem = re.sub(r"[^A-Za-z0-9]+", "-", panels[0].dataset.name).strip("-")
-        stem = stem[:_LONGEST_NAME] or "company"
-        if len(panels) > 1:
-            stem += f"-and-{len(panels) - 1}-more"
-        return stem
-
     def make_page(self) -> dict[str, Any]:
         """Make what the page shows: columns, charts, table, notes and the Python."""
         by_metric = self.question.is_by_metric
@@ -61,7 +47,6 @@ class Answer:
         return {
             "panels": panels,
             "periods": periods,
-            "has_durations": len({period.duration_months for period in periods}) > 1,
             "charts": charts[:MAX_CHARTS],
             "bodies": make_bodies(groups, periods, by_metric=by_metric),
             "notes": [*self._note_companies(), *self._note_omitted(charts)],
@@ -88,7 +73,7 @@ class Answer:
             if chart.omitted_count:
                 lines = counted(chart.omitted_count, "more line")
                 yield f"{chart.title}: {lines} not drawn."
-        titles = [chart.title for chart in charts[MAX_CHARTS:]]
+        titles = list(map(attrgetter("title"), charts[MAX_CHARTS:]))
         if titles:
             words = counted(len(titles), "more chart")
             yield f"{words} not drawn: {listed(titles, 5)}."

@@ -9,6 +9,7 @@ own page. Other host names that point at this machine are rejected.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -192,7 +193,10 @@ class _Pages:
     async def start(self, request: Request) -> Response:
         """Show the companies on offer. Only a visit reads names from the cache."""
         if is_visit(request.headers):
-            nameless = [name for name in self._names if not self._names[name]]
+            nameless = []
+            for entity_id, name in self._names.items():
+                if not name:
+                    nameless.append(entity_id)
             await self._read_cached_catalogues(nameless[:MAX_NAMES_READ], _ANY_AGE)
         return await self._render(request, "start.html")
 
@@ -271,10 +275,12 @@ class _Pages:
     async def cell(self, request: Request) -> Response:
         """Show what a value is and where it comes from, or why there is none."""
         question, form = await self._receive(request)
-        names = ("company", "series", "period")
-        texts = [form.get(f"cell_{name}", [""])[-1] for name in names]
-        company, series_id, label = texts
-        period = Period.parse(label)
+        fields = {"cell_company": "", "cell_series": "", "cell_period": ""}
+        for name in fields.keys() & form.keys():
+            fields[name] = form[name][-1]
+        company = fields["cell_company"]
+        series_id = fields["cell_series"]
+        period = Period.parse(fields["cell_period"])
         answer = await self._read_shown(question, form)
         panel = answer.comparison.panels.get(company)
         if panel is None or series_id not in panel.series_ids:
@@ -300,7 +306,7 @@ class _Pages:
         body = await self._run_in_thread(answer.comparison.to_csv)
         headers = {
             **_HEADERS,
-            "Content-Disposition": f'attachment; filename="{answer.file_stem}.csv"',
+            "Content-Disposition": 'attachment; filename="values.csv"',
         }
         return Response(body, media_type="text/csv", headers=headers)
 
@@ -438,7 +444,7 @@ class _Pages:
         chosen_series = {}
         for series in series_by_text.values():
             chosen_series[row_text(catalogue, series)] = series
-        ids = {series.series_id for series in chosen_series.values()}
+        ids = set(map(attrgetter("series_id"), chosen_series.values()))
         # Without a search by group and path.
         tree: dict[str, dict[str, list[Any]]] = {}
         count = 0

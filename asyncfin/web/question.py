@@ -221,8 +221,11 @@ def row_text(catalogue: Catalogue, series: CatalogueSeries) -> str:
 
     The series id follows where the catalogue has two series of that triple.
     """
-    ids = _list_ids(catalogue, series)
-    return "/".join(quote(text, safe="=|, ") for text in ids)
+    parts = []
+    for text in _list_ids(catalogue, series):
+        part = quote(text, safe="=|, ")
+        parts.append(part)
+    return "/".join(parts)
 
 
 def _list_ids(catalogue: Catalogue, series: CatalogueSeries) -> list[str]:
@@ -231,18 +234,18 @@ def _list_ids(catalogue: Catalogue, series: CatalogueSeries) -> list[str]:
         series.reporting_group_id,
         format_path(series.scopes),
     ]
-    for other in catalogue.by_metric[series.metric_id]:
+    for namesake in catalogue.by_metric[series.metric_id]:
         if (
-            other is not series
-            and other.reporting_group_id == series.reporting_group_id
-            and other.scopes == series.scopes
+            namesake is not series
+            and namesake.reporting_group_id == series.reporting_group_id
+            and namesake.scopes == series.scopes
         ):
             return [*ids, series.series_id]
     return ids
 
 
 def _split(text: str) -> list[str]:
-    return [unquote(part) for part in text.split("/")]
+    return list(map(unquote, text.split("/")))
 
 
 def _read_whole(name: str, text: str) -> int:

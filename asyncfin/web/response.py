@@ -134,11 +134,17 @@ def choose_format(accept: str | None) -> str | None:
             if parameter.startswith("q="):
                 quality = parameter[2:].strip()
                 break
-        is_number = re.fullmatch(r"[01](\.\d{0,3})?", quality)
-        ranges[name] = float(quality) if is_number else 0.0
-    qualities = {name: _quality(name, ranges) for name in (JSON, CSV, ARROW)}
-    best = max(qualities, key=qualities.__getitem__)
-    return best if qualities[best] > 0 else None
+        ranges[name] = 0.0
+        if re.fullmatch(r"[01](\.\d{0,3})?", quality):
+            ranges[name] = float(quality)
+    best = None
+    best_quality = 0.0
+    for media_type in (JSON, CSV, ARROW):
+        media_quality = _quality(media_type, ranges)
+        if media_quality > best_quality:
+            best = media_type
+            best_quality = media_quality
+    return best
 
 
 def _quality(media_type: str, ranges: Mapping[str, float]) -> float:

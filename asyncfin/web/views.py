@@ -105,11 +105,13 @@ def group_entries(entries: Iterable[Entry], *, by_metric: bool) -> list[Group]:
         families.setdefault(family, []).append(entry)
     groups: list[Group] = []
     for members in families.values():
-        rows = [entry.row for entry in members]
-        first = next(filter(attrgetter("values"), rows), rows[0])
+        rows = list(map(attrgetter("row"), members))
+        first_row = next(filter(attrgetter("values"), rows), rows[0])
         members_by_scale: dict[object, list[Entry]] = {}
         for entry in members:
-            row = entry.row if entry.row.values else first
+            row = entry.row
+            if not row.values:
+                row = first_row
             scale = row.unit, row.percent
             members_by_scale.setdefault(scale, []).append(entry)
         groups += members_by_scale.values()
@@ -127,15 +129,19 @@ def find_differing(entries: Sequence[Entry]) -> list[int]:
     The series id is one of them only if the others do not suffice.
     """
     last = len(entries[0].names) - 1
-    differing = [index for index in range(last) if len(list_names(entries, index)) > 1]
-    texts = {tuple(entry.names[index] for index in differing) for entry in entries}
+    differing = []
+    for index in range(last):
+        if len(list_names(entries, index)) > 1:
+            differing.append(index)
+    texts = {tuple(map(entry.names.__getitem__, differing)) for entry in entries}
     if len(texts) < len(entries):
         differing.append(last)
     return differing
 
 
 def _join_names(entry: Entry, positions: Iterable[int]) -> str:
-    return " / ".join(entry.names[index] for index in positions if entry.names[index])
+    texts = map(entry.names.__getitem__, positions)
+    return " / ".join(filter(None, texts))
 
 
 # --- charts
@@ -199,8 +205,10 @@ def list_lines(group: Group) -> list[Line]:
         periods_by_months: dict[int, list[Period]] = {}
         for period in entry.panel.periods_with_gaps:
             periods_by_months.setdefault(period.duration_months, []).append(period)
-        for months, periods in sorted(periods_by_months.items(), reverse=True):
-            if not entry.row.values.keys().isdisjoint(periods):
+        values = entry.row.values
+        for months in sorted(periods_by_months, reverse=True):
+            periods = periods_by_months[months]
+            if not values.keys().isdisjoint(periods):
                 line = Line(entry, months, periods)
                 lines.append(line)
     return lines
@@ -244,14 +252,12 @@ def _draw(
     labels = {period.fiscal_end: period.label for period in sorted(periods)}
     ends = list(labels)
     has_durations = len({line.months for line in lines}) > 1
-    is_single = len({line.entry for line in lines}) == 1
     drawn_lines = []
     for line in lines:
         row = line.entry.row
         label = names[line.entry]
         if has_durations:
-            months = counted(line.months, "month")
-            label = months if is_single else f"{label} / {months}"
+            label += f" / {counted(line.months, 'month')}"
         drawn_line = {
             "label": label + row.scale.suffix,
             "colour": colours[row, line.months],
@@ -357,7 +363,7 @@ def make_bodies(
         shared_text = ""
         if by_metric and len({entry.description for entry in entries}) == 1:
             shared_text = entries[0].description
-        rows = []
+        rows: list[tuple[Entry, str, str, Sequence[Cell]]] = []
         for entry in entries:
             name = _join_names(entry, positions) + entry.row.scale.suffix
             description = entry.description

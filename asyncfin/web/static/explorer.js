@@ -157,8 +157,7 @@
     refused.replaceChildren();
     const response = await send(tools.dataset.csv);
     if (!response.ok) return refused.replaceChildren(sentence(await response.text()));
-    const name = /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition") ?? "")?.[1] ?? "values.csv";
-    save(name, await response.blob());
+    save("values.csv", await response.blob());
   }
 
   // An answer without a value has no table.

@@ -116,7 +116,7 @@ class Transport:
         self,
         request: Request,
         write_token: Callable[[], str],
-        sending: Sending | None = None,
+        sending: Sending,
     ) -> Response | TransportError | MalformedAnswerError:
         """Send `request` once and return the response, whatever its status, or the
         error in its place.
@@ -149,8 +149,7 @@ class Transport:
                     allow_redirects=False,
                 ) as response:
                     status, response_headers = response.status, _read_headers(response)
-                    if sending is not None:
-                        sending.is_silent = False
+                    sending.is_silent = False
                     body = await self._read(response)
                 # An empty body is not valid gzip. That of an error is accepted: its
                 # status is enough.
@@ -158,7 +157,7 @@ class Transport:
                     body or status < 300
                 ):
                     body = await inflated(body, coding, self.max_body_bytes)
-        except (aiohttp.ClientError, OSError, DroppedError, UnreadableError) as error:
+        except (aiohttp.ClientError, OSError, UnreadableError) as error:
             # The head of a retryable status is enough, whatever its body: a proxy's 503
             # often breaks off.
             if status not in (408, 429) and status < 500:
@@ -206,11 +205,9 @@ class Transport:
         await state.closing.aclose()
 
     def _make_session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
+        session = aiohttp.ClientSession(
             # As many connections as slots: no request waits for one after its grant.
-            connector=aiohttp.TCPConnector(
-                limit=self.max_in_flight, ssl=self._ssl or True
-            ),
+            connector=CleanConnector(limit=self.max_in_flight, ssl=self._ssl or True),
             headers={
                 "Accept": "application/json",
                 "Accept-Encoding": ACCEPTED,
@@ -225,7 +222,6 @@ class Transport:
             max_headers=_MAX_HEADERS,
             # Done by `inflated`, which bounds the size of the decompressed body.
             auto_decompress=False,
-            middlewares=(without_resending,),
             proxy=environment_proxy(self.base_url) if self._trust_env else None,
             timeout=aiohttp.ClientTimeout(
                 # Bound by `asyncio.timeout` in `send`, which counts inflating too.
@@ -236,6 +232,8 @@ class Transport:
                 ceil_threshold=inf,
             ),
         )
+        session._retry_connection = False
+        return session
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         length = response.content_length  # which is read from the headers each time
@@ -265,15 +263,6 @@ class Transport:
         match error:  # in this order: many of these are subclasses of later ones
             case UnreadableError():
                 return error.error
-            case DroppedError(reason=reason) if "CERTIFICATE" in reason:
-                alert = reason.replace("_", " ").lower()
-                return ConnectionFailedError(
-                    f"{self.base_url} ended the TLS connection ({alert}): if it demands"
-                    " a client certificate, pass ssl=context after"
-                    " context.load_cert_chain(...)",
-                    sent=False,
-                    retryable=False,
-                )
             case aiohttp.ClientPayloadError():
                 return TruncatedAnswerError(INCOMPLETE)
             case aiohttp.ConnectionTimeoutError():
@@ -330,6 +319,16 @@ class Transport:
                 return ConnectionFailedError(
                     f"the response of {self.base_url} is not HTTP"
                 )
+        # In TLS 1.3 a server rejects a certificate after the handshake.
+        reason = getattr(error.__cause__, "reason", None) or ""
+        if "CERTIFICATE" in reason:
+            return ConnectionFailedError(
+                f"{self.base_url} ended the TLS connection"
+                f" ({reason.replace('_', ' ').lower()}): if it demands a client"
+                " certificate, pass ssl=context after context.load_cert_chain(...)",
+                sent=False,
+                retryable=False,
+            )
         return ConnectionFailedError(
             f"the connection to {self.base_url} was closed before a response began"
         )
@@ -363,32 +362,17 @@ def _explain_certificate(error: Exception) -> str:
     )
 
 
-# What aiohttp has no public interface for. It subclasses aiohttp's internals, so the
-# next refactoring there breaks it; `nox -s next` tests it with aiohttp's newest
-# pre-release. Three things are needed, each tried through a public interface first:
+# What aiohttp has no public interface for. It uses aiohttp's internals, so the next
+# refactoring there breaks it; `nox -s next` tests it with aiohttp's newest pre-release.
+# Three things are needed, each tried through a public interface first:
 #
+# - A request is sent once: `_retry_connection` above. Otherwise aiohttp sends a GET
+#   again when its connection drops, outside of the rate limit.
 # - The token is written by a function that is called as the headers are written. With a
 #   plain header value, the frames of every waiting request contain the token, and
 #   aiohttp can log it.
 # - A kept connection on which bytes arrived while it was idle is not used: they would
 #   pass for the next response.
-# - A request is sent once. aiohttp sends a GET again when its connection drops, outside
-#   of the rate limit.
-
-
-class DroppedError(Exception):
-    """The connection broke before a response began.
-
-    `reason` is OpenSSL's, if that has ended it.
-    """
-
-    def __init__(self, reason: str = "") -> None:
-        super().__init__()
-        self.reason = reason
-
-
-class _StaleError(Exception):
-    """A kept connection received bytes while it was idle."""
 
 
 class LateHeadersRequest(aiohttp.ClientRequest):
@@ -397,11 +381,6 @@ class LateHeadersRequest(aiohttp.ClientRequest):
     """
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        # `should_close` is true if a whole message, or what is not HTTP, has arrived on
-        # the idle connection. A part of a response, or one still on the way, can't be
-        # distinguished from this request's.
-        if conn.protocol is None or conn.protocol.should_close:
-            raise _StaleError
         headers: MutableMapping[str, Any] = self.headers
         write_token = headers[AUTHORIZATION]
         headers[AUTHORIZATION] = write_token()
@@ -414,27 +393,16 @@ class LateHeadersRequest(aiohttp.ClientRequest):
             headers[AUTHORIZATION] = write_token
 
 
-async def without_resending(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """Send a request once; raise DroppedError if the connection breaks before a
-    response begins.
-    """
-    assert request.session.connector is not None
-    # Nothing was sent on a stale connection, and aiohttp has closed it: take another.
-    # Once all kept ones are used up it is a new one. That is stale too if the peer
-    # speaks first, and not HTTP.
-    for _ in range(request.session.connector.limit + 1):
-        try:
-            return await handler(request)
-        except _StaleError:
-            continue
-        except (
-            aiohttp.ClientConnectorError
-        ):  # a ClientOSError, but of connecting: nothing was sent
-            raise
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            # In TLS 1.3 a server rejects a certificate after the handshake.
-            reason = getattr(error.__cause__, "reason", None)
-            raise DroppedError(reason or "") from None
-    raise DroppedError
+class CleanConnector(aiohttp.TCPConnector):
+    """Connections on which nothing arrived while they were idle."""
+
+    async def _get(self, key: Any, traces: Any) -> aiohttp.connector.Connection | None:
+        while (connection := await super()._get(key, traces)) is not None:
+            # `should_close` is true if a whole message, or what is not HTTP, has
+            # arrived. A part of a response, or one still on the way, can't be
+            # distinguished from this request's.
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close:
+                break
+            connection.close()
+        return connection

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from asyncfin.wire.breaker import Sending
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.transport import Transport
 from tests.services.raw import scripted
@@ -35,7 +36,7 @@ async def wired(*steps: Any, **options: Any) -> AsyncIterator[Transport]:
 
 
 async def attempted(transport: Transport, request: Request) -> Response:
-    outcome = await transport.send(request, lambda: f"Bearer {TOKEN}")
+    outcome = await transport.send(request, lambda: f"Bearer {TOKEN}", Sending(request))
     if isinstance(outcome, Response):
         return outcome
     raise outcome

@@ -89,9 +89,10 @@ async def _read_pages(
         async for page in pages:
             # It was pinned and not rejected: its publication was current when it was
             # sent.
-            assert page.sent_at is not None
-            read.record_confirmation(stitch.plan.catalogue.dataset_id, page.sent_at)
-            with error_context("query", page.entity_id, page):
+            response = page.response
+            assert response is not None
+            read.record_confirmation(stitch.plan.catalogue.dataset_id, response.sent_at)
+            with error_context("query", page.entity_id, response):
                 block, read_block = await stitch.add(
                     page, home=form.home, request_periods=form.periods
                 )
@@ -99,7 +100,7 @@ async def _read_pages(
                 await writer.add([read_block])
             # While the block waits to be taken, it alone is held, and not the page's
             # bytes.
-            del page, read_block
+            del page, response, read_block
             yield block
 
 

@@ -108,19 +108,15 @@ def _is_excepted(url: URL) -> bool:
     """
     if proxy_bypass(url.authority):
         return True
-    host, port = (url.host or "").rstrip("."), url.port
-    for entry in getproxies().get("no", "").split(","):
-        name, _, entry_port = entry.strip().lower().rpartition(":")
-        if not entry_port.isdecimal() or (":" in name and not name.endswith("]")):
-            name, entry_port = entry.strip().lower(), ""
-        if entry_port and int(entry_port) != port:
-            continue
-        name = name.strip("[]").rstrip(".")
-        if name and (
-            host == name
-            or host.endswith(f".{name.lstrip('.')}")
-            or _is_within(host, name)
-        ):
+    host = (url.host or "").rstrip(".")
+    text = getproxies().get("no", "").lower().replace("[", "").replace("]", "")
+    for entry in text.split(","):
+        name = entry.strip().strip(".")
+        # With its port too, and with the domains that it is in.
+        domains = (f".{host}", f".{host}:{url.port}")
+        if name and any(domain.endswith(f".{name}") for domain in domains):
+            return True
+        if _is_within(host, name):
             return True
     return False
 

@@ -64,6 +64,7 @@ class _Row(msgspec.Struct, eq=False):
 class Sending:
     """A request on its way, and its last attempt, as the breaker sees them."""
 
+    attempts = 0  # how often it was sent
     sent_at = 0.0  # loop time
     is_under_way = False
     is_silent = True  # whether no byte has arrived

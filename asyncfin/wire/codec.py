@@ -5,11 +5,10 @@ a field needs may.
 """
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -67,15 +66,6 @@ def decode(
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
         raise MalformedAnswerError(f"a required field is missing @ {path}.{missing[1]}")
     raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
-
-
-def is_truncated(body: bytes) -> bool:
-    """Return whether the JSON in a body is valid as far as it goes, and incomplete."""
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return str(error) == "Input data was truncated"
-    return False
 
 
 def not_json(body: bytes) -> str:
@@ -204,28 +194,16 @@ def read_catalogue_page(body: bytes) -> CataloguePage:
 
 
 def reject_repeated(name: str, items: Sequence[Hashable]) -> None:
-    """Reject an array with equal entries: a problem for each, which names both
-    places.
-    """
+    """Reject an array with equal entries; the problem names both places."""
     if len(set(items)) == len(items):
         return
-    first: dict[Hashable, int] = {}
-    raise MalformedAnswerError(
-        f"{item} is also at $.{name}[{first[item]}] @ $.{name}[{index}]"
-        for index, item in enumerate(items)
-        if first.setdefault(item, index) != index
-    )
-
-
-class ErrorObject(NamedTuple):
-    """The error object of a response (spec 7); a text is None if it is missing or not a
-    string.
-    """
-
-    code: str | None = None
-    message: str | None = None
-    request_id: str | None = None
-    details: Mapping[str, Any] = MappingProxyType({})  # the other fields, unchanged
+    places: dict[Hashable, int] = {}
+    for index, item in enumerate(items):
+        first = places.setdefault(item, index)
+        if first != index:
+            raise MalformedAnswerError(
+                f"{item} is also at $.{name}[{first}] @ $.{name}[{index}]"
+            )
 
 
 class _ErrorResponse(msgspec.Struct):
@@ -235,21 +213,21 @@ class _ErrorResponse(msgspec.Struct):
 _error_decoder = msgspec.json.Decoder(_ErrorResponse)
 
 
-def decode_error(body: bytes) -> ErrorObject | None:
-    """Return the error object of a body; None if it has none with at least one of the
-    spec's texts.
+def decode_error(body: bytes) -> dict[str, Any]:
+    """Return the error object of a body (spec 7), or an empty one if it has none of the
+    spec's texts. A text that is not a string is None.
     """
     try:
         error = decode(body, _error_decoder).error
     except MalformedAnswerError:
-        return None
-    texts = [error.pop(name, None) for name in ("code", "message", "request_id")]
-    code, message, request_id = (
-        text if isinstance(text, str) else None for text in texts
-    )
-    if code is message is request_id is None:
-        return None
-    return ErrorObject(code, message, request_id, error)
+        return {}
+    has_text = False
+    for name in ("code", "message", "request_id"):
+        if isinstance(error.get(name), str):
+            has_text = True
+        else:
+            error[name] = None
+    return error if has_text else {}
 
 
 encode = msgspec.json.encode

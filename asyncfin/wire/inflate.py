@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from itertools import islice
 from typing import Any
@@ -31,18 +32,8 @@ _STEP = 32 * 1024
 _INLINE_STEPS = 8
 
 
-class UnreadableError(Exception):
-    """A body that cannot be decompressed; `error` is what to raise for it."""
-
-    def __init__(self, error: MalformedAnswerError | TruncatedAnswerError) -> None:
-        super().__init__()
-        self.error = error
-
-
-def oversized(limit: int) -> UnreadableError:
-    return UnreadableError(
-        MalformedAnswerError(f"the body is larger than {limit} bytes")
-    )
+def oversized(limit: int) -> MalformedAnswerError:
+    return MalformedAnswerError(f"the body is larger than {limit} bytes")
 
 
 async def inflated(body: bytes, coding: str, limit: int) -> bytes:
@@ -50,6 +41,10 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
     memory.
 
     A large body is decompressed in a thread, which ends when the caller is cancelled.
+
+    Raises:
+        MalformedAnswerError: it has another coding, or is larger.
+        TruncatedAnswerError: it is damaged or incomplete.
     """
     name = coding.strip().lower()
     if name in ("", "identity"):
@@ -60,7 +55,7 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
     elif body.lstrip()[:1] in (b"{", b"["):
         problem = f"the body is JSON, and not {name}, as its Content-Encoding says"
     if problem:
-        raise UnreadableError(MalformedAnswerError(problem))
+        raise MalformedAnswerError(problem)
     steps = _inflate(body, limit)
     pieces = list(islice(steps, _INLINE_STEPS))
     if len(pieces) < _INLINE_STEPS:
@@ -93,11 +88,12 @@ def _inflate(body: bytes, limit: int) -> Iterator[bytes]:
             data = body[position : position + _STEP]
             position += len(data)
             if not data:
-                raise UnreadableError(TruncatedAnswerError(INCOMPLETE))
-        try:
+                raise TruncatedAnswerError(INCOMPLETE)
+        piece = None
+        with suppress(_zlib.error):
             piece = stream.decompress(data, _STEP)
-        except _zlib.error:
-            raise UnreadableError(TruncatedAnswerError(INCOMPLETE)) from None
+        if piece is None:
+            raise TruncatedAnswerError(INCOMPLETE)
         # Counted in each step: a few kilobytes can decompress to gigabytes.
         remaining -= len(piece)
         if remaining < 0:

@@ -184,13 +184,7 @@ def planned_pages(
     async def read(response: Response) -> PlannedPage:
         nonlocal complete_pages
         page = await read_planned_page(response.body, wanted_ids, query.value_version)
-        page = evolve(
-            page,
-            at=response.at,
-            sent_at=response.sent_at,
-            request_id=response.request_id,
-            attempts=response.attempts,
-        )
+        page = evolve(page, response=response)
         series_ids = list(map(get_series_id, page.heads))
         trail.follow(page, response, series_ids)
         # A response may list fewer series than the catalogue, but none that the query

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
 
@@ -138,28 +138,18 @@ def limits_request() -> Request:
     return Request("limits", "GET", "/v1/limits", counts=False)
 
 
-_OPERATION = re.compile(
-    r"/v1/(?:entities/([^/]+)/)?(dataset|usage|limits|dataset/(catalogue|query))"
-)
+_UNCOUNTED = ("/v1/usage", "/v1/limits")
 
 
 def raw_request(
     method: str, path: str, params: Mapping[str, str], body: bytes | None
 ) -> Request:
-    """Return a request for any path of the service; those of the spec are observed as
-    what they are.
-    """
-    if not path.startswith(
-        "/"
-    ):  # it is appended to the base URL, whose host must not become another
+    """Return a request for any path of the service."""
+    # It is appended to the base URL, whose host must not become another.
+    if not path.startswith("/"):
         raise errors.ArgumentError(f"path must begin with a slash, not be {path!r}")
-    entity_id, operation = None, "request"
-    if (match := _OPERATION.fullmatch(path)) is not None:
-        entity_id, operation = match[1] and unquote(match[1]), match[3] or match[2]
-    counts = operation not in ("usage", "limits")
-    return Request(
-        operation, method, path, tuple(params.items()), body, entity_id, counts
-    )
+    counts = path not in _UNCOUNTED
+    return Request("request", method, path, tuple(params.items()), body, counts=counts)
 
 
 def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date]]:
@@ -181,11 +171,6 @@ def error_of(
     """
     if not 200 <= response.status < 300:
         return failure(request, response)
-    headers = response.headers
-    has_length = "content-length" in headers or "transfer-encoding" in headers
-    # Without a stated length (RFC 9112, 6.3) only the body shows that it was cut.
-    if response.status != 204 and not has_length and codec.is_truncated(response.body):
-        return errors.TruncatedAnswerError("the response ended within its JSON")
     if problem := codec.not_json(response.body):
         return errors.MalformedAnswerError(problem, is_json=False)
     return None
@@ -235,27 +220,28 @@ _BY_STATUS: Mapping[int, type[errors.ServiceError]] = {
 def failure(request: Request, response: Response) -> errors.ServiceError:
     """Return the error for a response whose status is not 2xx (spec 7)."""
     status = response.status
-    error = codec.decode_error(response.body)
-    has_error_object = error is not None
-    if error is None:
+    details = codec.decode_error(response.body)
+    has_error_object = bool(details)
+    message = details.pop("message", None)
+    if not has_error_object:
         message = "redirects are not followed"
         if status >= 400:
             problem = "the response has no error object"
             message = not_from_service(problem, response.body)
-        error = codec.ErrorObject(message=message)
+    code = details.pop("code", None)
     facts: dict[str, Any] = {
         "status": status,
-        "code": error.code,
-        "message": error.message or "",
+        "code": code,
+        "message": message or "",
         "has_error_object": has_error_object,
-        "request_id": error.request_id or response.request_id,
-        "details": error.details,
+        "request_id": details.pop("request_id", None) or response.request_id,
+        "details": details,
         "operation": request.operation,
         "entity_id": request.entity_id,
         "at": response.at,
     }
     # The code first: one status can have several codes (spec 7).
-    kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(status)
+    kind = _BY_CODE.get(code or "") or _BY_STATUS.get(status)
     if kind is errors.RateLimitedError:
         return errors.RateLimitedError(retry_after=retry_after(response), **facts)
     if kind is None:

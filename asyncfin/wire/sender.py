@@ -247,7 +247,6 @@ class _Sending(Sending):
     """
 
     request_id = None  # a failed request has only the id that its error contains
-    attempts = 0  # how often it was sent
     # The attempts that count for `Retry.attempts`: neither those while the breaker was
     # open, nor those that were made again with another token after a 401.
     _attempt_count = 0
@@ -308,8 +307,6 @@ class _Sending(Sending):
             else:
                 if response is None:  # the breaker has opened before it was sent
                     continue
-                if self.attempts > 1:
-                    response = msgspec.structs.replace(response, attempts=self.attempts)
                 return response
             # Out here, so that it is raised without a context.
             await self._prepare_retry(error)

@@ -26,6 +26,7 @@ from yarl import URL
 from asyncfin import checks
 from asyncfin.clock import utc_now
 from asyncfin.errors import (
+    AsyncfinError,
     ConnectionFailedError,
     MalformedAnswerError,
     RequestTimeoutError,
@@ -36,13 +37,7 @@ from asyncfin.errors import (
 from asyncfin.tasks import check_closed, closed_with_loop, decoding_lock, running_loop
 from asyncfin.wire.address import check_user_agent, checked_base_url, environment_proxy
 from asyncfin.wire.breaker import Sending
-from asyncfin.wire.inflate import (
-    ACCEPTED,
-    INCOMPLETE,
-    UnreadableError,
-    inflated,
-    oversized,
-)
+from asyncfin.wire.inflate import ACCEPTED, INCOMPLETE, inflated, oversized
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
 
@@ -157,7 +152,7 @@ class Transport:
                     body or status < 300
                 ):
                     body = await inflated(body, coding, self.max_body_bytes)
-        except (aiohttp.ClientError, OSError, UnreadableError) as error:
+        except (aiohttp.ClientError, OSError, AsyncfinError) as error:
             # The head of a retryable status is enough, whatever its body: a proxy's 503
             # often breaks off.
             if status not in (408, 429) and status < 500:
@@ -165,7 +160,9 @@ class Transport:
             body = b""
         # A byte order mark, which a reader may ignore (RFC 8259, section 8.1).
         body = body.removeprefix(BOM_UTF8)
-        return Response(status, response_headers, body, sent_at, self.clock())
+        return Response(
+            status, response_headers, body, sent_at, self.clock(), sending.attempts
+        )
 
     async def aclose(self) -> None:
         """Close all connections, and expire the scopes of this loop. A second call does
@@ -261,8 +258,8 @@ class Transport:
         """
         limits = self.timeouts
         match error:  # in this order: many of these are subclasses of later ones
-            case UnreadableError():
-                return error.error
+            case MalformedAnswerError() | TransportError():
+                return error.with_traceback(None)
             case aiohttp.ClientPayloadError():
                 return TruncatedAnswerError(INCOMPLETE)
             case aiohttp.ConnectionTimeoutError():

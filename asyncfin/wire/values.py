@@ -36,6 +36,7 @@ from asyncfin.wire.codec import (
     decode,
     reject_repeated,
 )
+from asyncfin.wire.protocol import Response
 
 T = TypeVar("T")
 _ORIGINAL, _RESTATED = VALUE_VERSIONS
@@ -204,10 +205,7 @@ class PlannedPage(Dataset):
     wanted: PageRows
     body: bytes  # the page as received; `arrays_of` finds the `values` arrays in it
     next_cursor: str | None = None
-    sent_at: datetime | None = None
-    at: datetime | None = None
-    request_id: str | None = None
-    attempts: int | None = None
+    response: Response | None = None  # which contained it
 
 
 async def read_planned_page(

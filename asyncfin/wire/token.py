@@ -312,8 +312,8 @@ def _decode_all(text: bytes) -> bytes:
     Other characters than those of a token may be lost.
     """
     for _ in range(_NESTING):
-        unescaped = unescape(text.decode("latin-1"))
-        text = _decode_escapes(unescaped.encode("ascii", "ignore"))
+        plain_text = unescape(text.decode("latin-1"))
+        text = _decode_escapes(plain_text.encode("ascii", "ignore"))
     return text.replace(b"\\", b"")
 
 

@@ -14,7 +14,7 @@ from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
 from tests.conftest import VirtualTimeLoop
 from tests.services.raw import answer, hanging, refusal, scripted
-from tests.wire.sending import NOON, READ, sending
+from tests.wire.sending import NOON, READ, of_kind, sending
 
 
 async def turned_away(transport: Transport, waiting: list[asyncio.Task[Response]]) -> list[str]:
@@ -127,7 +127,7 @@ async def test_cancellation_as_it_closes() -> None:
 
 @pytest.mark.virtual
 async def test_outage_ends_after_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing ends the request that is tried, however long that takes, and then announces the end."""
+    """Closing ends the request that is tried, however long that takes, and then announces the end, once."""
     async with sending(*[refusal(503)] * 8, hanging(), retry=Retry(attempts=1)) as (server, sender, events):
         for number in range(8):
             with pytest.raises(ServerFailureError):
@@ -142,8 +142,13 @@ async def test_outage_ends_after_its_probe(monkeypatch: pytest.MonkeyPatch) -> N
                 await asyncio.sleep(1)
 
         monkeypatch.setattr(sender.transport, "send", send_and_linger)
-        probe = asyncio.ensure_future(sender.send(READ))
+        sender.lane = "bulk"
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(3)]
         await server.arrived(9)
         await sender.aclose()
-        await asyncio.gather(probe, return_exceptions=True)
+        await sender.aclose()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [str(end) for end in ends] == ["the client is closed"] * 3
+        assert sender.stats().outage_since is None
     assert [type(event) for event in events[-2:]] == [RequestFinished, OutageEnded]
+    assert [event.recovered for event in of_kind(events, OutageEnded)] == [False]

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from asyncfin.errors import ServerFailureError
 from asyncfin.events import Event
 from asyncfin.pacing.bucket import TokenBucket
-from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry
 from tests.services.raw import answer, dropping, refusal
 from tests.wire.sending import NOON, READ, sending
+from tests.wire.test_breaker import failing
 
 KINDS = ["Waited", "Waiting", "RequestStarted", "RequestFinished", "Retrying"]
 
@@ -74,9 +73,12 @@ async def ask_nine_times(step: Any, error: BaseException, kind: str, where: str)
         assert sender._shared.slots._value == sender.transport.max_in_flight
 
 
+RAISED = pytest.mark.parametrize("error", [ValueError("x"), Stop("x")], ids=["Exception", "BaseException"])
+
+
 @pytest.mark.virtual
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("error", [ValueError("x"), Stop("x")], ids=["Exception", "BaseException"])
+@RAISED
 async def test_observer_raises(kind: str, error: BaseException) -> None:
     """At each event of a request that is retried."""
     await ask_nine_times(refusal(503), error, kind, "observer")
@@ -85,7 +87,7 @@ async def test_observer_raises(kind: str, error: BaseException) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO, logging.WARNING])
-@pytest.mark.parametrize("error", [ValueError("x"), Stop("x")], ids=["Exception", "BaseException"])
+@RAISED
 async def test_log_handler_raises(level: int, error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever is logged."""
     caplog.set_level(level, "asyncfin")
@@ -93,50 +95,27 @@ async def test_log_handler_raises(level: int, error: BaseException, caplog: pyte
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("error", [ValueError("x"), Stop("x")], ids=["Exception", "BaseException"])
+@RAISED
 async def test_caller_raises_at_an_attempt(error: BaseException) -> None:
     """`on_attempt` is called between the grant and the sending."""
     await ask_nine_times(answer(), error, "", "caller")
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("where", ["observer", "log handler"])
-@pytest.mark.parametrize("error", [ValueError("x"), Stop("x")], ids=["Exception", "BaseException"])
-async def test_raises_as_an_outage_wait_ends(
-    error: BaseException, where: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_observer_raises_as_an_outage_wait_ends() -> None:
     """Others are sent in place of the request, and the service's recovery is seen."""
-    caplog.set_level(logging.DEBUG, "asyncfin")
-    logger, handler = logging.getLogger("asyncfin"), Raising(error)
-    handler.addFilter(lambda record: "Waited" in record.getMessage())
-    is_down = True
 
     def observe(event: Event) -> None:
         if type(event).__name__ == "Waited":
-            raise error
+            raise Stop
 
-    def respond(_: object) -> bytes:
-        return refusal(503) if is_down else answer()
-
-    async with sending(judge=respond, retry=Retry(attempts=1)) as (_, sender, _events):
-        for number in range(8):
-            with pytest.raises(ServerFailureError):
-                await sender.send(Request("dataset", "GET", "/", entity_id=f"O-{number:032}"))
-        is_down, sender.lane = False, "bulk"
-        if where == "log handler":
-            logger.addHandler(handler)
-        try:
-            with sender.announce.also(observe if where == "observer" else lambda event: None):
-                await sender.send(READ)
-        except BaseException as raised:
-            assert raised is error  # noqa: PT017  an observer's Exception is only logged
-        else:
-            assert (where, type(error)) == ("observer", ValueError)
-        finally:
-            logger.removeHandler(handler)
+    async with failing(lane="bulk") as failed:
+        failed.service.step = answer()
+        with failed.sender.announce.also(observe), pytest.raises(Stop):
+            await failed.sender.send(READ)
         async with asyncio.timeout(60):
-            await sender.send(READ)
-            await sender.send(READ)
+            await failed.sender.send(READ)
+            await failed.sender.send(READ)
 
 
 class Remote(TokenBucket):

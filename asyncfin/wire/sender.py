@@ -25,7 +25,6 @@ from asyncfin.errors import (
     RequestTimeoutError,
     ServiceError,
     TransportError,
-    TruncatedAnswerError,
     complete_error,
 )
 from asyncfin.events import (
@@ -256,6 +255,8 @@ class _Sending(Sending):
     # long.
     _retry_wait: float | None = None
     error: AsyncfinError | None = None  # what the last attempt ended in
+    # Of the events of the attempt, if its start was announced.
+    _identity: tuple[str, str | None, int, int] | None = None
 
     def __init__(
         self,
@@ -403,8 +404,7 @@ class _Sending(Sending):
         """Send the request with a token, and return its 2xx response or raise an
         error.
         """
-        sender, request, announce = self._sender, self.request, self._sender.announce
-        identity: tuple[str, str | None, int, int] | None = None
+        sender, request = self._sender, self.request
         response: Response | None = None
         failure: AsyncfinError | None = None
         error: BaseException | None = None
@@ -418,13 +418,7 @@ class _Sending(Sending):
         try:
             wait.end()
             self._on_attempt()
-            # Whoever observes its start, observes its end.
-            if announce.is_heard():
-                serial, attempt = next_serial(), self.attempts + 1
-                identity = request.operation, request.entity_id, serial, attempt
-                url = sender.transport.url(request)
-                announce(RequestStarted(*identity, request.method, url))
-            self._count()
+            self._begin()
             outcome = await sender.transport.send(request, write_token, self)
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed
@@ -444,7 +438,7 @@ class _Sending(Sending):
                     await finish(sender.bucket.unspend(sent_at=self.sent_at))
             raise
         finally:
-            self._end(identity, response, error)
+            self._end(response, error)
         if failure is not None:
             self.error = failure
             await self._report_failure(failure, response)
@@ -452,9 +446,18 @@ class _Sending(Sending):
         assert response is not None
         return response
 
-    def _count(self) -> None:
-        """Count an attempt, which is sent now."""
-        counts = self._sender.announce.counts[self.request.operation]
+    def _begin(self) -> None:
+        """Announce and count an attempt, which is sent now."""
+        sender, request = self._sender, self.request
+        self._identity = None
+        # Whoever observes its start, observes its end.
+        if sender.announce.is_heard():
+            attempt = self.attempts + 1
+            identity = request.operation, request.entity_id, next_serial(), attempt
+            self._identity = identity
+            url = sender.transport.url(request)
+            sender.announce(RequestStarted(*identity, request.method, url))
+        counts = sender.announce.counts[request.operation]
         counts.requests += 1
         counts.retries += self.attempts > 0
         self.attempts += 1
@@ -463,13 +466,9 @@ class _Sending(Sending):
         if self._start is not None and not self._start.done():
             self._start.set_result(self)
 
-    def _end(
-        self,
-        identity: tuple[str, str | None, int, int] | None,
-        response: Response | None,
-        error: BaseException | None,
-    ) -> None:
+    def _end(self, response: Response | None, error: BaseException | None) -> None:
         """Record how an attempt has ended, and announce it if its start was."""
+        announce = self._sender.announce
         seconds = self._time() - self.sent_at
         if self.is_under_way:
             self.is_under_way = False
@@ -481,19 +480,19 @@ class _Sending(Sending):
         status, byte_count, failure = None, 0, None
         if response is not None:
             status, byte_count = response.status, len(response.body)
-            counts = self._sender.announce.counts[self.request.operation]
+            counts = announce.counts[self.request.operation]
             counts.refused += status == 429
             counts.received += byte_count
-        if identity is None:
-            return
-        if response is None or isinstance(error, TruncatedAnswerError):
-            status, failure = None, type(error).__name__
+        else:
+            failure = type(error).__name__
             if isinstance(error, asyncio.CancelledError) and TIME_IS_UP in error.args:
                 failure = RequestTimeoutError.__name__
-        request_id = error.request_id if isinstance(error, ServiceError) else None
-        self._sender.announce(
-            RequestFinished(*identity, status, byte_count, seconds, request_id, failure)
-        )
+        if self._identity is not None:
+            request_id = error.request_id if isinstance(error, ServiceError) else None
+            event = RequestFinished(
+                *self._identity, status, byte_count, seconds, request_id, failure
+            )
+            announce(event)
 
     async def _prepare_retry(self, error: AsyncfinError) -> None:
         """Wait until the request may be sent again after a failed attempt, or raise its

@@ -1,9 +1,10 @@
 """What can be observed of a client and a bucket: frozen events, the observer that gets
 them, and statistics.
 
-Every event has the `operation`, of a request that is the endpoint, such as ``"query"``;
-and the `entity_id`, which is None for usage, limits and runs of `extract`. What begins
-and ends has a `serial`, which is unique within the process and the same in both events.
+Every event has the `operation`, of a request that is the endpoint, such as ``"query"``
+(``"request"`` for `Client.request`); and the `entity_id`, which is None for usage,
+limits and runs of `extract`. What begins and ends has a `serial`, which is unique
+within the process and the same in both events.
 Attempts are numbered within their request, from 1.
 
 No event contains a header, a body or a token. Each request makes several events, so

@@ -1,5 +1,8 @@
-"""Sends a client's requests. Read it from `Sender.send` downwards: retries, an attempt,
-an exchange.
+"""Sends a client's requests: breaker( retry( token, bucket, transport )).
+
+Each is a `_Sending`, to be read downwards. `respond` waits for the breaker, and
+retries. `_attempt` waits for a token, one of the client's slots and the bucket.
+`_exchange` sends the request by the transport, and reports how that has ended.
 """
 
 from __future__ import annotations

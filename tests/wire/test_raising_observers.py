@@ -102,7 +102,7 @@ async def test_caller_raises_at_an_attempt(error: BaseException) -> None:
 
 
 @pytest.mark.virtual
-async def test_observer_raises_as_an_outage_wait_ends() -> None:
+async def test_observer_raises_after_an_outage() -> None:
     """Others are sent in place of the request, and the service's recovery is seen."""
 
     def observe(event: Event) -> None:

@@ -63,7 +63,7 @@ class _Counter:
         self, meter: Meter, name: str, unit: str, description: str, *keys: str
     ) -> None:
         self._keys = ("asyncfin.operation", *keys)
-        # Exported in another thread; and clients of several threads may share it.
+        # Exported in another thread; and clients of multiple threads may share it.
         self._lock = Lock()
         self._sums: dict[tuple[str | int | None, ...], float] = {}
         meter.create_observable_counter(
@@ -87,7 +87,7 @@ class _Counter:
 
 
 class OpenTelemetryObserver:
-    """An observer for `Client(observers=[...])`, of one client or several: spans and
+    """An observer for `Client(observers=[...])`, of one client or more: spans and
     metrics.
 
     Each question is a span ``asyncfin.question``, also if no request is sent, and each
@@ -102,10 +102,10 @@ class OpenTelemetryObserver:
     exported: a shared bucket as it was last read.
 
     Args:
-        bucket: the bucket whose state is exported. None: there are no gauges of it.
-        cache: the cache whose size is exported. None: its size is not exported.
-        tracer_provider: makes the spans. None: the global one.
-        meter_provider: makes the instruments. None: the global one.
+        bucket: the bucket, whose state is exported, or None for no gauges of it.
+        cache: the cache, whose size is exported, or None.
+        tracer_provider: makes the spans, or None for the global one.
+        meter_provider: makes the instruments, or None for the global one.
 
     Raises:
         ArgumentError: `bucket` is not a bucket, or `cache` not a cache.

@@ -394,7 +394,7 @@ class Probe(Reader):
             statement = f"the token has no permission for {path}"
             self._find("limit", spec, statement)
         else:
-            statement = f"{path} gives status {response.status}"
+            statement = f"{path} returns status {response.status}"
             self._find("break", spec, statement)
 
 

@@ -230,7 +230,7 @@ class Reader:
         """A query over the first 20 series of the catalogue, or of other ones.
 
         Args:
-            periods: None: the catalogue's whole span.
+            periods: or None for the catalogue's whole span.
         """
         metrics: dict[str, None] = {}
         paths: dict[ScopePath, None] = {}
@@ -387,7 +387,7 @@ class Reader:
             problem = f"status {response.status}"
             if not response.has_error_object:
                 problem += " and no error object"
-            text = f"{statement} gives {problem}, not {status} {code}"
+            text = f"{statement} returns {problem}, not {status} {code}"
             self._find("break", spec, text)
 
     async def _describe(self, request: Request, spec: str, statement: str) -> None:
@@ -401,7 +401,7 @@ class Reader:
         elif isinstance(response, ValidationFailedError):
             self._find("reading", spec, f"{statement} is rejected")
         else:
-            text = f"{statement} gives status {response.status}"
+            text = f"{statement} returns status {response.status}"
             self._find("break", spec, text)
 
     def _has_object(self, response: Response, spec: str, statement: str) -> bool:
@@ -409,7 +409,7 @@ class Reader:
         body = _read_json(response)
         if isinstance(body, dict) and not _OBJECT_FIELDS.isdisjoint(body):
             return True
-        text = f"{statement} gives status {response.status} without a dataset"
+        text = f"{statement} returns status {response.status} without a dataset"
         self._find("break", spec, text)
         return False
 
@@ -418,7 +418,7 @@ class Reader:
         if isinstance(error, DatasetChangedError):
             self._find("reading", "9", "the publication changed during the check")
         else:
-            statement = f"a valid request gives status {error.status}"
+            statement = f"a valid request returns status {error.status}"
             self._find("break", spec, statement)
         return IncompleteError()
 

@@ -14,7 +14,7 @@ Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "extra"]
 KINDS: dict[Kind, str] = {
     "break": "violates the spec in what numbers depend on; rejected where one response "
     "shows it",
-    "differs": "violates the spec in a field of which nothing is computed; asyncfin "
+    "differs": "violates the spec in a field that no number depends on; asyncfin "
     "reads it as empty",
     "limit": "a limit of the service or the account that the spec does not state",
     "reading": "how the service reads what the spec leaves open",
@@ -33,7 +33,7 @@ class Finding:
             token of the service. Unknown fields are named if they are like those of the
             spec, such as ``some_field``.
         count: how often it was seen.
-        of: among how many. None: not counted.
+        of: among how many, or None if that was not counted.
         request_id: the service's id of the first request that shows a break, or None.
     """
 

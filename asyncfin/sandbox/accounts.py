@@ -43,10 +43,10 @@ class Account:
 
     Attributes:
         name: the account's name, by which `Sandbox.issue_token` finds it.
-        allowance: data requests a UTC day; None: no limit.
-        rate: data requests a second; None: no limit.
+        allowance: data requests a UTC day, or None without a limit.
+        rate: data requests a second, or None without a limit.
         burst: how many data requests may come at once.
-        entities: the id or ids of the entities that it can see. None: all.
+        entities: the id or ids of the entities that it can see, or None for all.
         access: False: the account has no access (403).
     """
 

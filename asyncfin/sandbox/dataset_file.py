@@ -488,8 +488,8 @@ def format_number(number: float, pattern: str) -> str:
 
 @lru_cache
 def formatter(pattern: str) -> Callable[[float], str]:
-    """Return what shows a number by this pattern: #,##0 or 0, then decimals, then a
-    percent sign.
+    """Make the function that writes a number by this pattern: #,##0 or 0, then
+    decimals, then a percent sign.
     """
     if pattern == ";;;":  # hidden, as in spreadsheets
         return lambda number: ""

@@ -66,9 +66,9 @@ class Fault:
 
     Attributes:
         operation: as in the log: "dataset", "catalogue", "query", "usage", "limits", or
-            "openapi" for the document; None: every request is counted.
+            "openapi" for the document, or None to count every request.
         nth: those of the counted requests, one number or more, from 1, since the
-            fault was set; None: all.
+            fault was set, or None for all.
         share: the part of those that it meets, 0 to 1, drawn by `seed`.
     """
 
@@ -92,7 +92,7 @@ class Status(Fault):
 
     Attributes:
         status: 200 to 599. code: of the error object.
-        retry_after: the value of the header, seconds or an HTTP date; None: no header.
+        retry_after: the value of the header, seconds or an HTTP date, or None.
         body: the whole body instead of an error object, for instance b"<html>" from
             some proxy.
     """
@@ -103,7 +103,7 @@ class Status(Fault):
     body: bytes | None = None
 
     def reply(self, reply: Reply, request_id: str) -> Reply:
-        """Return the response that goes out in place of the given one."""
+        """Return the response that goes out in place of the service's."""
         rejection = RejectionError(self.status, self.code, "An injected fault.")
         # No other header: a Content-Encoding, say, would not fit the new body.
         headers = {name: reply.headers[name] for name in ("Content-Type", "Date")}

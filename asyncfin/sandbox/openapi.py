@@ -109,7 +109,7 @@ def _describe_operation(
         "200": {"description": summary, "content": _describe_json(kind)}
     }
     # Every operation can fail in these ways (spec 7); 404, 409 and 429 only where the
-    # caller says so.
+    # caller decides.
     for status in (400, 401, 403, *statuses):
         responses[str(status)] = {"$ref": f"#/components/responses/{status}"}
     for status in (500, 503, 504):

@@ -30,9 +30,7 @@ Column = tuple[Period, int | None]
 
 @frozen
 class Page:
-    """Which of the series are on a page, and the place of the next page (None: this is
-    the last).
-    """
+    """The series of a page, and the place of the next page, or None after the last."""
 
     series: slice
     following: Position | None
@@ -289,7 +287,7 @@ def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:
     """Return the `next_cursor` member of a page, and the comma before it; nothing where
     it is absent.
     """
-    # The spec says "absent" (2.4). Many services send null instead, so a client should
+    # The spec has "absent" (2.4). Many services send null instead, so a client should
     # accept both.
     if cursor is None and dialect.last_cursor == "absent":
         return b""

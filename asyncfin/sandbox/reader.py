@@ -21,7 +21,7 @@ from asyncfin.sandbox.errors import invalid
 
 T = TypeVar("T")
 
-# msgspec gives its findings only as a text: what is wrong, and where below `$`. The
+# msgspec reports its findings only as a text: what is wrong, and where below `$`. The
 # former may contain names and values of the request, and so what looks like a place.
 _MESSAGE = re.compile(
     r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$(?P<path>[\w.\[\]]*)`)?", re.DOTALL

@@ -38,8 +38,7 @@ class Reply:
     headers: Mapping[str, str]
     operation: str | None  # None for a path of no operation
     account: Account | None  # None without a valid token
-    # The account and operation that the request counts for (spec 8); None: it does not
-    # count.
+    # The account and operation that the request counts for (spec 8), or None.
     charge: tuple[Account, str] | None
 
 
@@ -49,8 +48,8 @@ async def read_request(http: web.BaseRequest) -> Request:
     if not target.startswith("/"):  # absolute form (RFC 9112, section 3.2.2)
         target = "/" + target.partition("://")[2].partition("/")[2]
     path, _, query = target.partition("?")
-    # A client may wait for leave to send its body; only an aiohttp application gives it
-    # by itself.
+    # A client may wait for leave to send its body; only an aiohttp application does
+    # that by itself.
     if (
         http.version >= HttpVersion11
         and http.headers.get("Expect", "").lower() == "100-continue"

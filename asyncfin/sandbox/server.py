@@ -72,7 +72,7 @@ def utc_now() -> datetime:
 
 
 class Sandbox:
-    """A local service of the given datasets, on a port of this machine:
+    """A local service of datasets, on a port of this machine:
 
         async with Sandbox.demo() as sandbox:
             print(sandbox.base_url, sandbox.entities)
@@ -85,8 +85,9 @@ class Sandbox:
             Publication, or what `load` accepts.
         dialect: how to behave where the service description leaves it open.
         faults: faults that are set from the start, as by `inject`.
-        allowance: data requests a UTC day of the default account; None: no limit.
-        rate: its data requests a second; None: no limit.
+        allowance: data requests a UTC day of the default account, or None without a
+            limit.
+        rate: its data requests a second, or None without a limit.
         burst: how many of them may come at once.
         store: ":memory:", or the name of a SQLite file for publications, tokens,
             accounts and counts.

@@ -186,8 +186,8 @@ class Store:
     """
 
     def __init__(self, name: str | Path = ":memory:") -> None:
-        # Several threads may hold the sandbox (the pytest fixture's do); it lets in one
-        # at a time. The loop waits too when another program holds the file, so not for
+        # Threads may share the sandbox (the pytest fixture's do); it lets in one at a
+        # time. The loop waits too when another program holds the file, so not for
         # long.
         self._db = sqlite3.connect(
             name, timeout=0.1, isolation_level=None, check_same_thread=False
@@ -238,7 +238,7 @@ class Store:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
-            self._forget()  # the numbers of what was rolled back are given again
+            self._forget()  # the numbers of what was rolled back are used again
             self._current, self._replaced = previous
             raise
         self._db.execute("COMMIT")
@@ -263,8 +263,8 @@ class Store:
             )
         with self.transaction():
             if previous is not None:
-                # Only the current publication is kept: the service answers for no other
-                # one (spec 9 rule 2).
+                # Only the current publication is stored: the service has no other one
+                # (spec 9 rule 2).
                 number = (previous.number,)
                 self._forget(previous.number)
                 self._db.execute(
@@ -373,8 +373,8 @@ class Store:
         groups: Sequence[str] | None,
         value_version: str,
     ) -> Selection:
-        """Return what the publication has of these metrics, paths and groups (None: all
-        groups).
+        """Select the publication's series of these metrics, paths and groups, or of all
+        groups.
         """
         group_ids = None if groups is None else tuple(groups)
         key = tuple(metric_ids), tuple(paths), group_ids, value_version
@@ -408,7 +408,7 @@ class Store:
     def series(
         self, number: int, series: Sequence[int], value_version: str
     ) -> list[Stored]:
-        """Return the pieces of these series of the publication, in the order given."""
+        """Return the pieces of these series of the publication, in this order."""
         entries = {
             series_id: self._series.get(number, (series_id, value_version))
             for series_id in series
@@ -457,7 +457,7 @@ class Store:
         )
 
     def token(self, text: str) -> Token | None:
-        """Return what the token grants, or None if it was never issued."""
+        """The grants of a token, or None if it was never issued."""
         row = self._db.execute(
             "SELECT account, permissions, audience FROM token WHERE digest = ?",
             (_hash_token(text),),

@@ -101,8 +101,7 @@ def explorer(
             the client and closes it. Without a cache, values have no other unit, no
             details and no download.
         entities: the ids of the companies to offer, or a mapping of ids to names. All
-            other ids are 404. A company whose catalogue is cached has the name that the
-            service gives it.
+            other ids are 404. A company whose catalogue is cached has the name in it.
         hosts: the host names that the page may be reached under. Any other Host header
             is rejected with 400, so that no foreign page can reach it by another name.
 

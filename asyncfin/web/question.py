@@ -249,7 +249,7 @@ def _split(text: str) -> list[str]:
 
 
 def _read_whole(name: str, text: str) -> int:
-    # Python refuses to read numbers of thousands of digits.
+    # Python does not read numbers of thousands of digits.
     digits = text.strip()
     if digits.isascii() and digits.isdigit() and len(text) < 10:
         number = int(digits)

@@ -65,11 +65,11 @@ async def reply(
 
     Args:
         panel: what to show.
-        accept: the visitor's ``Accept`` header. None: JSON.
+        accept: the visitor's ``Accept`` header, or None for JSON.
         if_none_match: the visitor's ``If-None-Match`` header.
         max_age: for how many seconds after `Panel.confirmed_at` a browser may show it
-            without asking. None: it asks each time, and gets a 304 as long as nothing
-            has changed.
+            without asking. With None it asks each time, and gets a 304 as long as
+            nothing has changed.
 
     Raises:
         ArgumentError: an argument is not as described; a coroutine is not a panel

@@ -221,7 +221,7 @@ async def test_2xx_without_a_dataset_breaks(what: str, selected: Callable[[Body]
         return 202 if wrong else 200
 
     report = await report_on(WIDE, status_of=status_of)
-    assert f"{what} gives status 202 without a dataset" in words(report, "break")
+    assert f"{what} returns status 202 without a dataset" in words(report, "break")
     assert not [entry for entry in report.findings if entry.what == f"{what} is accepted"]
     assert f"{what} are accepted" not in words(report, "limit")
 

@@ -1,4 +1,4 @@
-"""The demo dataset: public figures of three companies; `SOURCES.md` says where they
+"""The demo dataset: public figures of three companies; `SOURCES.md` shows where they
 come from.
 """
 

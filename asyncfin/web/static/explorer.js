@@ -15,7 +15,7 @@
   const form = document.getElementById("question");
   const answer = document.getElementById("answer");
   const tools = document.getElementById("tools");
-  const refused = document.getElementById("refused");
+  const problem = document.getElementById("problem");
 
   // hx-on attributes are code in HTML: the page has none, so none is ever right.
   document.addEventListener("htmx:before:on:init", (event) => event.preventDefault());
@@ -154,9 +154,9 @@
   const sentence = (html) => new DOMParser().parseFromString(html, "text/html").body.textContent.trim();
 
   async function saveCsv() {
-    refused.replaceChildren();
+    problem.replaceChildren();
     const response = await send(tools.dataset.csv);
-    if (!response.ok) return refused.replaceChildren(sentence(await response.text()));
+    if (!response.ok) return problem.replaceChildren(sentence(await response.text()));
     save("values.csv", await response.blob());
   }
 
@@ -166,12 +166,12 @@
   let asked = 0;
   async function showView() {
     const mine = (asked += 1);
-    refused.replaceChildren();
+    problem.replaceChildren();
     const response = await send(tools.dataset.view);
     if (mine !== asked) return;
     const html = await response.text();
     if (mine !== asked) return;
-    if (!response.ok) return refused.replaceChildren(sentence(html));
+    if (!response.ok) return problem.replaceChildren(sentence(html));
     answer.innerHTML = html;
     show();
     remember();
@@ -179,13 +179,13 @@
 
   const dialog = document.getElementById("cell");
   async function openCell(cell) {
-    refused.replaceChildren();
+    problem.replaceChildren();
     const row = cell.closest("tr");
     const head = cell.closest("table").tHead.rows[0].cells[cell.cellIndex];
     const which = [["cell_company", row.dataset.company], ["cell_series", row.dataset.series], ["cell_period", head.dataset.period]];
     const response = await send(cell.closest("table").dataset.cell, which);
     const html = await response.text();
-    if (!response.ok) return refused.replaceChildren(sentence(html));
+    if (!response.ok) return problem.replaceChildren(sentence(html));
     dialog.firstElementChild.innerHTML = html;
     dialog.addEventListener("close", () => cell.focus(), { once: true });
     dialog.showModal();
@@ -227,8 +227,8 @@
 
   function recent() {
     try {
-      const kept = JSON.parse(localStorage.getItem(recentKey) ?? "[]");
-      return kept.filter((each) => typeof each.title === "string" && String(each.path).startsWith(`${root}/company/`));
+      const entries = JSON.parse(localStorage.getItem(recentKey) ?? "[]");
+      return entries.filter((each) => typeof each.title === "string" && String(each.path).startsWith(`${root}/company/`));
     } catch {
       return [];
     }
@@ -243,8 +243,8 @@
     const labels = [...new Set(names.map(([, label]) => label))].slice(0, 3).join(", ");
     // One entry for a question, however it is viewed.
     const asked = (each) => each.replace(/[?&]unit=[^&]*/g, "");
-    const kept = [{ path, title: `${companies}: ${labels}` }, ...recent().filter((each) => asked(each.path) !== asked(path))];
-    try { localStorage.setItem(recentKey, JSON.stringify(kept.slice(0, 8))); } catch { /* no storage here */ }
+    const entries = [{ path, title: `${companies}: ${labels}` }, ...recent().filter((each) => asked(each.path) !== asked(path))];
+    try { localStorage.setItem(recentKey, JSON.stringify(entries.slice(0, 8))); } catch { /* no storage here */ }
   }
 
   // One tab stop for each list: arrow keys move in it.

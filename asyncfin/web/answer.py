@@ -65,7 +65,8 @@ class Answer:
                 yield f"{name} could not be read when these values were requested."
         # Failures were named in words for visitors.
         for note in evolve(comparison, failed={}).notes:
-            yield f"{note.removesuffix(_CALL)}."
+            text = note.removesuffix(_CALL)
+            yield f"{text[:1].upper()}{text[1:]}."
 
     def _note_omitted(self, charts: Sequence[Chart]) -> Iterator[str]:
         """Count what the page does not show."""

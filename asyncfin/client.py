@@ -274,7 +274,7 @@ class Client:
         return self._transport.clock
 
     def stats(self) -> Stats:
-        """Return what the client's requests have cost so far, in total and by
+        """Count what the client's requests have cost so far, in total and by
         operation.
         """
         return self._sender.stats()
@@ -589,8 +589,7 @@ class Client:
         value_version: ValueVersion = "original",
         max_age: float | None = None,
     ) -> Comparison:
-        """Return what several entities have of a question, side by side, in the order
-        of the ids.
+        """Read a query of multiple entities, side by side, in the order of the ids.
 
         Each entity is read as `query` reads it, at once, with at most `max_in_flight`
         requests. A rule, such as `Annual`, is resolved over the catalogues of all
@@ -694,7 +693,7 @@ class Client:
             path: the path below the base URL, percent-encoded, such as
                 ``"/v1/limits"``.
             params: the query parameters, not encoded.
-            json: what is sent as the body, in JSON; None: no body.
+            json: what is sent as the body, in JSON, or None for no body.
 
         Raises:
             ServiceError, TransportError: as of the other methods.
@@ -743,8 +742,7 @@ async def read_entity(
     value_version: AskedVersion = "original",
     unless: str | None = None,
 ) -> EntityAnswer | Unchanged:
-    """Return what one entity has of a query that many entities are asked: the unit
-    for any engine.
+    """Read what one entity has of a query of many entities: the unit for any engine.
 
     Unlike `Client.query`, it accepts ids, words and periods that the entity's catalogue
     does not have: `missing` names them, and the panel contains the rest. If the

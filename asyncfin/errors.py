@@ -196,7 +196,7 @@ class AsyncfinError(Exception):
         return __newobj__, (type(self), *self.args), self.__dict__.copy()
 
     def report(self) -> str:
-        """Return what the service's support needs (spec 7), one fact per line and
+        """Write what the service's support needs (spec 7), one fact per line and
         nothing secret.
 
         The lines are the error, operation, entity, time, HTTP status and code, request

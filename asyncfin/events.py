@@ -318,7 +318,7 @@ class Stats(Counts, kw_only=True):
     """The counts of a client at one moment: of all its requests, and by operation.
 
     Attributes:
-        outage_since: since when the service fails, aware UTC; None: it does not.
+        outage_since: since when the service fails, aware UTC, or None if it does not.
     """
 
     by_operation: Mapping[str, Counts]
@@ -342,17 +342,18 @@ class BucketStats(msgspec.Struct, frozen=True, kw_only=True):
         rate: requests per second; None while unpaced.
         burst: how many requests the bucket can hold.
         learned: whether the rate is learned from the service's refusals.
-        level: how many requests the bucket holds; None: shared, and this process
-            never read it.
+        level: how many requests the bucket holds, or None if it is shared and this
+            process never read it.
         waiting: how many wait, by lane.
         granted: how many grants there were.
         refused: how many rejections (429) were reported.
         paused_until: loop time; None while not paused.
-        exhausted_until: when requests are possible again, aware UTC; None: they are, or
-            it was never read.
+        exhausted_until: when requests are possible again, aware UTC, or None if they
+            are, or it was never read.
         spent_today: requests granted since midnight UTC, without requests that never
-            reached the service; None: shared, and this process never read it.
-        daily_budget: the bound on `spent_today`; None: no bound.
+            reached the service, or None if it is shared and this process never read
+            it.
+        daily_budget: the bound on `spent_today`, or None.
         fallback: whether the fallback paces at the moment, because the server that is
             shared is away.
     """

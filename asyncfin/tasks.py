@@ -107,7 +107,7 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Return what a blocking call returns, which runs in a separate thread.
+    """Run a blocking call in a separate thread.
 
     If the caller is cancelled, it waits for the end of the call first: the call may use
     what the caller is about to close, and a thread in native code can abort a process

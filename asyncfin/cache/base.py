@@ -137,11 +137,11 @@ class Cache:
         raise NotImplementedError
 
     def stats(self) -> CacheStats:
-        """Return what this process has in memory and has done."""
+        """Count what this process has in memory and has done."""
         return CacheStats(*self._memory.count(), self._hits, self._misses, self._broken)
 
     async def inspect(self) -> CacheStats:
-        """Return what the cache contains, for all processes that share it, and what
+        """Count the contents of the cache, for all processes that share it, and what
         this one has done.
 
         Raises:
@@ -253,7 +253,7 @@ class Partition:
         return self._cache._store
 
     async def _make_prefix(self, entity_id: str) -> str:
-        """Return what the keys of an entity begin with."""
+        """The beginning of the keys of an entity."""
         if self._derive is not None:
             self._stored_account = await self._derive()
             self._derive = None
@@ -443,8 +443,8 @@ class Partition:
     async def _load(
         self, ids: dict[str, str], decode: Callable[[bytes], T]
     ) -> dict[str, T]:
-        """Return what is stored under names of one group, by the ids of the names.
-        What is corrupt is deleted.
+        """Read the values stored under names of one group, by the ids of the names.
+        A corrupt one is deleted.
         """
         results: dict[str, T] = {}
         corrupt = []
@@ -464,7 +464,7 @@ class Partition:
 
 
 def entity_prefix(entity_id: str) -> str:
-    """Return what all keys of an entity begin with, whatever the account."""
+    """The beginning of all keys of an entity, whatever the account."""
     return f"{FORMAT}/{hash_text(entity_id)}-"
 
 

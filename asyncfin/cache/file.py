@@ -213,8 +213,8 @@ class FolderStore:
         return await self._run_alone(read_or_write)
 
     async def _run_alone(self, call: Callable[[], T]) -> T:
-        """Return what a call returns, which is true, in a thread that holds the
-        folder's lock.
+        """Run a call, whose result is true, in a thread that holds the folder's
+        lock.
         """
 
         def try_call() -> T | None:
@@ -352,8 +352,8 @@ class FolderStore:
 
         @cache
         def find_current(entity: str) -> str:
-            """Return what the keys of an entity's current publication begin with, or of
-            all if no record shows it.
+            """The beginning of the keys of an entity's current publication, or of all
+            if no record shows it.
             """
             name = f"{entity}/{RECORD}"
             with suppress(Exception):  # none, or a corrupt one

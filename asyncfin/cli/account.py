@@ -232,7 +232,7 @@ async def _read_bucket(*, resume: bool) -> Document:
 
 
 async def _read_cache() -> Document:
-    """Return what the cache of ASYNCFIN_CACHE contains."""
+    """Describe the cache of ASYNCFIN_CACHE."""
     from asyncfin.cli.session import shared_cache
 
     place = os.environ.get("ASYNCFIN_CACHE") or None

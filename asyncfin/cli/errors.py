@@ -258,7 +258,7 @@ def _find_advice(kind: type[Exception]) -> str:
 
 
 def _describe(error: CycloptsError) -> str:
-    """Return what is wrong with a command line: the successor of a removed name, or
+    """Describe the mistake of a command line: the successor of a removed name, or
     what cyclopts reports, with its guess only if that is close.
     """
     complaint = str(error).partition(" Available")[0].strip()

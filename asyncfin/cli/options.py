@@ -331,7 +331,7 @@ class Names:
         return entity_ids
 
     def require_ids(self, texts: Iterable[str], ids: Path | None = None) -> list[str]:
-        """Return what `entity_ids` does: at least one."""
+        """As `entity_ids`, and at least one."""
         if entity_ids := self.entity_ids(texts, ids):
             return entity_ids
         raise UsageError("no entity is given: give entity ids or names")

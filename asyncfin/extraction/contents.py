@@ -34,8 +34,8 @@ class FeedContents:
 
 
 def feed_contents(address: str | os.PathLike[str]) -> FeedContents:
-    """Return what the change feed of an extraction has; of its rows, three columns are
-    read. The call blocks.
+    """Read the contents of the change feed of an extraction, and three columns of its
+    rows. The call blocks.
 
     Raises:
         ArgumentError: `address` is not the place of an extraction.

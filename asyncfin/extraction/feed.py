@@ -77,7 +77,7 @@ class RunFooter:
     """The footer of a run's file.
 
     Attributes:
-        previous: the run before it in the feed; None: it is the first one.
+        previous: the run before it in the feed, or None for the first one.
         question: the question of the extraction.
         publications: those that this run has read, in the order of the rows.
     """

@@ -137,7 +137,7 @@ def write_moments(
 
 
 def read_status(address: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a place shows of its runs, as plain data. It blocks.
+    """Read the state of the runs of a place, as plain data. It blocks.
 
     `running`: whether a run is at work; `unfinished`: whether the last one ended
     without an outcome; then `host`, `pid`, `began` and `renewed` are its. `last`: the

@@ -212,8 +212,8 @@ class Place(ABC):
             return None
 
     def read_journal(self, name: str, kind: type[T]) -> T | None:
-        """Return what a JSON file of the journal contains, or None if it does not
-        exist or is of another kind.
+        """Read a JSON file of the journal, or return None if it does not exist or is
+        of another kind.
         """
         return parse(self.read_bytes(self.journal_path(name)) or b"", kind)
 

@@ -70,7 +70,7 @@ def panels_of(answer: EntityAnswer) -> list[Panel]:
 def encode(
     answer: EntityAnswer, question: SharedQuestion, *, requests: int
 ) -> tuple[Record, bytes]:
-    """Return what an entity has as a Parquet file, with its record."""
+    """Write what an entity has as a Parquet file, with its record."""
     panels = panels_of(answer)
     panel, tables = panels[0], list(map(Panel.to_arrow, panels))
     (facts,) = json.loads(tables[0].schema.metadata[METADATA])["panels"]

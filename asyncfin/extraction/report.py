@@ -94,7 +94,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Return what is recorded of an error."""
+        """The record of an error."""
         names = ("concerns", "status", "code", "request_id")
         facts = {name: getattr(error, name, None) for name in names}
         return cls(type(error).__name__, printable(shorten(str(error))), **facts)

@@ -483,8 +483,8 @@ def _read_words(text: str) -> PeriodSelection | None:
 
 
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
-    """Return what to request, given the periods of a catalogue, or None if none of them
-    is selected.
+    """Resolve a selection over the periods of a catalogue, or return None if none of
+    them is selected.
 
     A rule becomes `Exact`; the open ends of a range become the first and last fiscal
     ends of the catalogue.

@@ -129,7 +129,7 @@ class Bucket(Protocol):
         """
 
     def stats(self) -> BucketStats:
-        """Return what the bucket is doing now."""
+        """Describe the current state of the bucket."""
 
     async def aclose(self) -> None:
         """Close files and connections. A shared bucket rejects its waiters, and can't
@@ -178,7 +178,7 @@ class LoopBucket(Bucket):
 
     @abstractmethod
     def _return_spending(self, counts: bool) -> None:
-        """Return what a grant has spent; `counts` as in `acquire`."""
+        """Undo the spending of a grant; `counts` as in `acquire`."""
 
     def _return(self, counts: bool) -> None:
         self._granted -= 1
@@ -289,7 +289,7 @@ class LoopBucket(Bucket):
             self._reject(error, only_counting=True)
 
     def _describe(self, parameters: Parameters) -> BucketStats:
-        """Return what this process knows without the state: its parameters and
+        """Describe what this process has without the state: its parameters and
         counts.
         """
         return BucketStats(

@@ -55,7 +55,7 @@ class FileBucket(SharedBucket):
             it from the service's rejections (429).
         burst: how many may be granted at once after a rest, at least 1.
         daily_budget: how many all processes together may grant between two midnights
-            UTC (spec 8), at least 1; None: no bound but the service's own.
+            UTC (spec 8), at least 1, or None for the service's own bound.
         clock: returns the wall time, aware UTC; for tests.
 
     Raises:

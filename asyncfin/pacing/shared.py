@@ -145,7 +145,7 @@ class SharedBucket(LoopBucket):
             await self._return_unused()
 
     def stats(self) -> BucketStats:
-        """Return what the bucket is doing, as far as this process knows.
+        """Describe the state of the bucket, as this process last read it.
 
         `granted`, `refused` and `waiting` are those of this process. The rest is the
         shared state as this process last read it: `level`, `spent_today` and

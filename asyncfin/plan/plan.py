@@ -225,7 +225,7 @@ def batches_of(
 
 
 def _find_products(cells: Cells) -> list[CrossProduct]:
-    """Return what the batches name, in the fewest requests that were found."""
+    """Find the products that the batches name, in the fewest requests."""
     single = cells.single_query()
     if single is not None and single.requests == 1:
         return [single]

@@ -38,7 +38,7 @@ class Question:
     periods: PeriodSelection
     value_version: ValueVersion = "original"
     # For how many seconds a publication counts as the current one after it was
-    # confirmed; None: the client's.
+    # confirmed, or None for the client's.
     max_age: float | None = None
     # whether the client's cache may keep what is read; what it has is used anyway
     fill_cache: bool = True

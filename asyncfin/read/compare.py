@@ -206,7 +206,7 @@ class _Comparing:
         self.panels[entity_id] = await share(read, question.key, work)
 
     def list_missing(self, panel: Panel) -> Missing:
-        """Return what an entity does not have, by field."""
+        """List what an entity does not have, by field."""
         catalogue = panel.catalogue
         question = self.reads[catalogue.entity_id].question
         periods = self.periods

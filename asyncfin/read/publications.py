@@ -96,7 +96,7 @@ class Publications:
         self.clock = clock
         self.sender = sender
         self.limit = limit  # how many requests may be in flight at once
-        # The client's part of its cache; None: it has none.
+        # The client's part of its cache, or None.
         self.cache = cache
         # Which publication of an entity is current: those of the cache, if there is
         # one.

@@ -192,7 +192,7 @@ async def plan_for(read: Read, question: Question, catalogue: Catalogue) -> Plan
 
 
 async def _run(make: Callable[[], T], *, aside: bool) -> T:
-    """Return what a function makes, in a thread if it may take long."""
+    """Run a function, in a thread if it may need long."""
     return await asyncio.to_thread(make) if aside else make()
 
 
@@ -216,7 +216,7 @@ async def _plan_missing(read: Read, plan: Plan, blocks: tuple[Block, ...]) -> Pl
 
 
 async def _load_blocks(read: Read, plan: Plan) -> tuple[Block, ...]:
-    """Return what the cache has of a plan's publication, in its value version."""
+    """Load the cached blocks of a plan's publication, in its value version."""
     if read.cache is None:
         return ()
     dataset_id, version = plan.catalogue.dataset_id, plan.question.value_version
@@ -266,7 +266,7 @@ def _store_panel(read: Read, panel: Panel) -> None:
 async def _take_cached(
     read: Read, stitch: Stitch
 ) -> tuple[list[Block], Sequence[Batch]]:
-    """Return what the cache has of the answer, and the batches that request the other
+    """Return the cached blocks of the answer, and the batches that request the other
     series.
     """
     if read.cache is None:

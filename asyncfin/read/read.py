@@ -122,7 +122,7 @@ class Read:
     async def announced(self, context: Context | None = None) -> AsyncIterator[Self]:
         """Announce the read as a question, from its start to its end.
 
-        `context` is that of the two events; None: that of the block.
+        `context` is that of the two events, or None for that of the block.
         """
         sender, began = self.publications.sender, running_loop().time()
 

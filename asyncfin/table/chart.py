@@ -172,7 +172,7 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
 
 
 def _find_lines(ax: "Axes") -> "dict[Line2D, _Line]":
-    """Return what was drawn on axes, by artist."""
+    """Find the lines that were drawn on axes, by artist."""
     lines = {}
     for artist in ax.lines:
         if artist in _LINES:

@@ -131,7 +131,7 @@ def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
 
 
 def choose_columns(names: Iterable[str] | None) -> tuple[Column, ...]:
-    """Return the columns of these names, in this order; None: all.
+    """Return the columns of these names, in this order, or all for None.
 
     Raises:
         SelectionError: a column is unknown.

@@ -90,7 +90,7 @@ class Sender:
         self._shared: _Shared | None = None  # of the last event loop
 
     def _share(self) -> _Shared:
-        """Return what the requests of the running event loop share."""
+        """The state that requests of the running event loop share."""
         loop_state, loop = self._shared, running_loop()
         if loop_state is None or loop_state.loop is not loop:
             if loop_state is not None:
@@ -116,7 +116,7 @@ class Sender:
             self._shared.breaker.close(has_recovered=False)
 
     def stats(self) -> Stats:
-        """Return what the requests have cost so far."""
+        """Count what the requests have cost so far."""
         by_operation = {
             operation: replace(counts)
             for operation, counts in self.announce.counts.items()

@@ -181,7 +181,7 @@ class Transport:
             await state.closing.aclose()
 
     async def open(self) -> LoopState:
-        """Return what is open in this loop; open it first if nothing is."""
+        """Return the state of this loop; open it first if nothing is open."""
         state, loop = self._open, running_loop()
         if state is not None:
             if state.loop is loop:
@@ -347,7 +347,7 @@ def _read_headers(response: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _explain_certificate(error: Exception) -> str:
-    """Return what OpenSSL says of a certificate, with the remedy for an unknown
+    """Explain what OpenSSL reports of a certificate, with the remedy for an unknown
     authority.
     """
     message = getattr(error, "verify_message", "")

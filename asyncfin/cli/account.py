@@ -91,7 +91,7 @@ async def check(
 ) -> None:
     """Compare the service with its description.
 
-    It costs about 21 requests, and one for each 100 series of the dataset. It
+    It costs about 18 requests, and one for each 100 series of the dataset. It
     writes nothing. The report contains no values, texts or token, so it can be
     sent to the service's support. The exit code is 0 if nothing breaks the
     description and every check was made, else 1.

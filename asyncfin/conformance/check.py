@@ -13,7 +13,7 @@ async def check(
 ) -> CheckReport:
     """Compare the service with the spec, by the dataset of one entity.
 
-    It reads the metadata, the catalogue and about 20 queries, the usage and the limits:
+    It reads the metadata, the catalogue and about 17 queries, the usage and the limits:
     page sizes, cursors, each form of periods and whether they have the same values,
     both value versions, series that a query leaves out, the caps, and the errors. It
     writes nothing and uses no cache. `Finding` describes what a report may contain.
@@ -21,7 +21,7 @@ async def check(
     Metadata, or a first page of the catalogue, that cannot be decoded end the report: a
     break names the JSON path, and `complete` is False.
 
-    Requests: at most `max_requests`, and the retries of the last one; 21, one
+    Requests: at most `max_requests`, and the retries of the last one; 18, one
     for each 100 series, and one if a query leaves out series.
 
     Args:

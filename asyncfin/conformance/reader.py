@@ -390,20 +390,6 @@ class Reader:
             text = f"{statement} returns {problem}, not {status} {code}"
             self._find("break", spec, text)
 
-    async def _describe(self, request: Request, spec: str, statement: str) -> None:
-        """Record whether the service accepts a request, or rejects it with 400."""
-        response = await self._fetch(request)
-        if isinstance(response, DatasetChangedError):
-            raise self._fail(response, spec)
-        if not isinstance(response, ServiceError):
-            if self._has_object(response, spec, statement):
-                self._find("reading", spec, f"{statement} is accepted")
-        elif isinstance(response, ValidationFailedError):
-            self._find("reading", spec, f"{statement} is rejected")
-        else:
-            text = f"{statement} returns status {response.status}"
-            self._find("break", spec, text)
-
     def _has_object(self, response: Response, spec: str, statement: str) -> bool:
         """Whether a 2xx has the requested object; record a break if it has not."""
         body = _read_json(response)

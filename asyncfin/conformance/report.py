@@ -17,7 +17,7 @@ KINDS: dict[Kind, str] = {
     "differs": "violates the spec in a field that no number depends on; asyncfin "
     "reads it as empty",
     "limit": "a limit of the service or the account that the spec does not state",
-    "reading": "how the service reads what the spec leaves open",
+    "reading": "what the check could not decide",
     "extra": "fields that the spec does not name; asyncfin ignores them",
 }
 

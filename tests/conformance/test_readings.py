@@ -204,7 +204,6 @@ async def test_wrong_timestamp_ends_the_report(operation: str, wrong: Any) -> No
 @pytest.mark.parametrize(
     ("what", "selected"),
     [
-        ("`limit` 101", lambda sent: sent.get("limit") == 101),
         ("51 metric_ids", lambda sent: len(sent["metric_ids"]) == 51),
         ("another expected_dataset_id", None),
     ],

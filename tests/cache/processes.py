@@ -40,8 +40,8 @@ def check_ends(processes: Sequence[BaseProcess]) -> None:
 
 def _run(work: Work, *arguments: Any) -> None:
     # They write at once, on a machine that may be busy: what is slow is not the subject here.
-    base.STORE_SECONDS = redis.STORE_SECONDS = 60.0
-    base.LOCK_SECONDS = redis.LOCK_SECONDS = store.LOCK_SECONDS = 60.0
+    for module in (base, redis, store):
+        vars(module).update(STORE_SECONDS=60.0, LOCK_SECONDS=60.0)
     asyncio.run(work(*arguments))
 
 

@@ -89,7 +89,7 @@ def content(blocks: tuple[Block, ...]) -> dict[str, object]:
     store = Store(blocks)
     ids = [series_id for block in blocks for series_id in block.series_ids]
     assert len(ids) == len(set(ids)), "a series is in two blocks"
-    rows = {}
+    rows: dict[str, object] = {}
     for series_id in ids:
         block, row = store.find(series_id)
         positions, numbers = block.observations(row)

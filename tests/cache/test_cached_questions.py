@@ -208,18 +208,6 @@ async def test_stale_result_after_two_seconds(with_cache: bool) -> None:
 
 
 @virtual
-@pytest.mark.parametrize(("retry_after", "statuses"), [(1, [429, 200]), (5, [429])])
-async def test_short_429_before_a_stale_result(retry_after: int, statuses: list[int]) -> None:
-    """It is waited for within the two seconds."""
-    async with service() as sandbox, client(sandbox, None, stale_if_error=600) as asking:
-        await asking.catalogue(ENTITY)
-        sandbox.inject(Status(status=429, retry_after=retry_after, operation="dataset", nth=1))
-        spent = len(sandbox.log)
-        await asking.catalogue(ENTITY)
-        assert [served.status for served in list(sandbox.log)[spent:]] == statuses
-
-
-@virtual
 @pytest.mark.parametrize("with_cache", [False, True])
 async def test_equal_queries_share_their_requests(with_cache: bool) -> None:
     """The requests count for the query that came first, and leaving it spoils no other."""
@@ -290,17 +278,3 @@ async def test_query_without_fill_uses_the_cache(periods: Any) -> None:
         spent = len(sandbox.log)
         await read_entity(cached, ENTITY, Select(), periods)
         assert operations(sandbox, spent) == ["dataset"]
-
-
-async def test_threads_share_the_cache() -> None:
-    """Each has a separate event loop; equal queries at once are answered in all of them."""
-    cache = MemoryCache(account="shared")
-    async with service() as sandbox:
-
-        async def ask() -> dict[str, Any]:
-            async with client(sandbox, cache) as asking:
-                return content(await asking.query(ENTITY, Select(), FiscalRange()))
-
-        results = await asyncio.gather(*(asyncio.to_thread(lambda: asyncio.run(ask())) for _ in range(4)))
-    assert results[0]
-    assert results == [results[0]] * 4

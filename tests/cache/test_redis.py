@@ -32,7 +32,7 @@ async def test_accounts_share_nothing(redis: Redis, redis_url: str) -> None:
         for entity_id in (ENTITY, OTHER):
             await fill(cache, entity_id)
     for name in await redis.keys("*"):
-        await redis.hset(name, mapping={"note": b"of others", b"\xff": b""})  # type: ignore[misc]
+        await redis.hset(name, mapping={"note": b"of others", b"\xff": b""})
     assert [(await cache.inspect()).series for cache in caches] == [80, 80, 80]
     await caches[0].clear(ENTITY)
     assert [(await cache.inspect()).series for cache in caches] == [40, 80, 80]

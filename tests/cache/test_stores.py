@@ -4,7 +4,7 @@ import asyncio
 import random
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Thread
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
-from asyncfin.cache.record import EntityRecord
+from asyncfin.cache.record import EntityRecord, later
 from asyncfin.cache.redis import RedisCache
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.table.block import compress_blocks
@@ -36,6 +36,56 @@ from tests.cache.stored import (
 
 def kinds(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("make_cache", names, indirect=True)
+
+
+GONE = EntityRecord(AT + timedelta(seconds=1), status=404)
+
+
+def at(seconds: float) -> datetime:
+    return AT + timedelta(seconds=seconds)
+
+
+def test_later_request_wins_whichever_arrives_first() -> None:
+    """Of the same moment the record that was made last."""
+    old, new = EntityRecord(at(0), DATASET), EntityRecord(at(1), NEXT)
+    for record, other in ((old, new), (new, old)):
+        assert later(record, other, at(2)) is new
+    for record, other in ((new, GONE), (GONE, new)):
+        assert later(record, other, at(2)) is other
+    assert later(None, old, at(2)) is old
+    assert later(old, None, at(2)) is old
+    assert later(None, None, at(2)) is None
+
+
+@pytest.mark.parametrize(("ahead", "counts"), [(59, True), (61, False)])
+def test_record_of_the_future_is_unknown(ahead: float, counts: bool) -> None:
+    """Above a minute, which clocks of machines may differ, any new observation wins."""
+    future, new = EntityRecord(at(ahead), DATASET), EntityRecord(at(0), NEXT)
+    assert later(None, future, at(0)) is (future if counts else None)
+    assert later(future, new, at(0)) is (future if counts else new)
+
+
+async def test_records_of_caches_follow_the_rule(make_cache: MakeCache, clock: Clock) -> None:
+    """In memory, in a folder, in Redis and in a dict: by the time of the requests, never of the writes."""
+    part = make_cache().partition(URL, "a-token")
+    assert await part.record(ENTITY) is None
+    clock.step(100)
+    for record, expected in [
+        (EntityRecord(at(50), NEXT), EntityRecord(at(50), NEXT)),
+        (EntityRecord(at(0), DATASET), EntityRecord(at(50), NEXT)),
+        (EntityRecord(at(49), status=404), EntityRecord(at(50), NEXT)),
+        (EntityRecord(at(60), DATASET), EntityRecord(at(60), DATASET)),
+    ]:
+        await part.observe(ENTITY, record)
+        assert await part.record(ENTITY) == expected
+    forbidden = EntityRecord(at(61), status=403)
+    await part.observe(ENTITY, forbidden, "a digest")
+    assert await part.record(ENTITY, "a digest") == forbidden
+    assert await part.record(ENTITY, "another") == await part.record(ENTITY) == EntityRecord(at(60), DATASET)
+    clock.step(-86_400)
+    assert await part.record(ENTITY) is None
+    await part.observe(ENTITY, EntityRecord(clock(), NEXT))
+    assert await part.record(ENTITY) == EntityRecord(clock(), NEXT)
 
 
 async def test_publication_is_found_again(make_cache: MakeCache) -> None:
@@ -88,11 +138,11 @@ async def test_damage_gives_no_wrong_values(damage: str, make_cache: MakeCache) 
             await store.put(names[index], bytes(body))
         cache = make_cache()
         part = cache.partition(URL, TOKEN)
-        rows = content(await part.blocks(ENTITY, DATASET, "original"))
-        assert rows.items() <= right.items()
+        values = content(await part.blocks(ENTITY, DATASET, "original"))
+        assert values.items() <= right.items()
         catalogue = await part.catalogue(ENTITY, DATASET)
         record = await part.record(ENTITY)
-        assert len(rows) < 40 or catalogue is None or record is None
+        assert len(values) < 40 or catalogue is None or record is None
         assert cache.stats().broken == 3
         await fill(make_cache())
         again = make_cache()
@@ -190,11 +240,13 @@ async def test_account_is_its_token_or_name(
 
 
 async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None:
-    """Also what another process has stored; `inspect` counts what is left."""
+    """`inspect` counts what is left, and what all partitions have counted."""
     cache = make_cache(account="desk")
     for entity_id in (ENTITY, OTHER):
-        await fill(cache, entity_id)
-    assert (await cache.inspect()).series == cache.stats().series == 80
+        (await fill(cache, entity_id)).count(hits=3, misses=1)
+    stats = await cache.inspect()
+    assert (stats.series, stats.hits, stats.misses, stats.broken) == (80, 6, 2, 0)
+    assert 0 < stats.bytes <= cache.stats().bytes
     await cache.clear(ENTITY)
     assert (await cache.inspect()).series == cache.stats().series == 40
     await check_missing(cache.partition(URL, TOKEN))
@@ -205,25 +257,18 @@ async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None
     await check_missing(cache.partition(URL, TOKEN), OTHER)
 
 
-@pytest.mark.parametrize("name", ["", "..", 5])
-async def test_clearing_a_wrong_id_is_rejected(make_cache: MakeCache, name: Any) -> None:
-    """It would otherwise look as if something had been deleted."""
+async def test_clearing_deletes_no_other_entity(make_cache: MakeCache) -> None:
+    """Ids of any form are ids, never patterns of Redis. What is none is an error."""
     cache = make_cache(account="desk")
     part = await fill(cache)
-    with pytest.raises(SelectionError, match="entity_id must be an id such as 'O-' followed by 32"):
+    for name in ("*", "O-*", "?" * len(ENTITY), "[O]" + ENTITY[1:], "Apple"):
+        await part.observe(name, EntityRecord(AT, DATASET))
         await cache.clear(name)
+        assert await current(part, name) is None
+    for wrong_name in ("", "..", 5):
+        with pytest.raises(SelectionError, match="entity_id must be an id such as 'O-' followed by 32"):
+            await cache.clear(wrong_name)
     await check_whole(part)
-
-
-@pytest.mark.parametrize("name", ["*", "O-*", "?" * len(ENTITY), "[O]" + ENTITY[1:], "Apple"])
-async def test_clearing_another_entity_deletes_nothing(make_cache: MakeCache, name: str) -> None:
-    """Ids of any form are ids, never patterns of Redis."""
-    cache = make_cache(account="desk")
-    part = cache.partition(URL, TOKEN)
-    for entity_id in (ENTITY, name):
-        await part.observe(entity_id, EntityRecord(AT, DATASET))
-    await cache.clear(name)
-    assert (await current(part), await current(part, name)) == (DATASET, None)
 
 
 async def test_superseded_publications_are_evicted_first(clock: Clock) -> None:
@@ -296,17 +341,6 @@ def test_folder_needs_an_account_and_locks(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("asyncfin.local.SUPPORTED", False)
     with pytest.raises(ArgumentError, match="use MemoryCache"):
         FileCache("cache")
-
-
-async def test_inspecting_adds_up_all_partitions(make_cache: MakeCache) -> None:
-    """What each of them has counted."""
-    cache = make_cache(account="desk")
-    part = await fill(cache)
-    part.count(hits=3, misses=1)
-    cache.partition(URL, "b-token").count(hits=2, misses=1)
-    stats = await cache.inspect()
-    assert (stats.series, stats.hits, stats.misses, stats.broken) == (40, 5, 2, 0)
-    assert 0 < stats.bytes <= cache.stats().bytes
 
 
 def test_threads_share_a_memory() -> None:

@@ -15,7 +15,7 @@ from asyncfin import Cache, Client, FileCache, FiscalRange, Panel, RedisCache, R
 from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import DatasetFile, Sandbox, Status
 from tests.generate import generate
-from tests.shared_buckets import FAULTS, RedisServer, distant, redis_server
+from tests.shared_buckets import FAULTS, RedisServer, redis_server
 
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
@@ -120,20 +120,3 @@ async def test_memory_serves_while_redis_is_away(fault: str, server: RedisServer
             assert values_of(panel) == values_of(first)
             assert panel.confirmed_at == first.confirmed_at
         assert [panel.requests for panel in stale[:2]] == [0, 0]
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize("delay", [0.0, 0.15, 3.0])
-async def test_far_store_costs_three_seconds(delay: float, server: RedisServer) -> None:
-    """Cold, cached, and by another process; each result is right."""
-    loop = asyncio.get_running_loop()
-    async with distant(server.url, delay) as url, Sandbox(OLD) as sandbox:
-        async with asking(sandbox) as query:
-            right = values_of(await query())
-        for _ in range(2):
-            cache = RedisCache(url, account="desk")
-            async with aclosing(cache), asking(sandbox, cache) as query:
-                for _ in range(3):
-                    began = loop.time()
-                    assert values_of(await query()) == right
-                    assert loop.time() - began < 3.001  # virtual time has a nanosecond for each turn

@@ -10,12 +10,16 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from asyncfin import AllowanceExhaustedError, ArgumentError, FileBucket, RedisBucket, TokenBucket
+from tests import examples
 from tests.conftest import VirtualTimeLoop
 from tests.shared_buckets import excess, loop_time, wall_clock
 
@@ -28,24 +32,24 @@ BEFORE_MIDNIGHT = 6_390.0  # of the loop's time, at 23:59:50
 
 @pytest.fixture(params=["token", "file", "redis"])
 def make(request: pytest.FixtureRequest, tmp_path: Any) -> Make:
-    """Return what makes buckets of one state; `ahead` returns the error of its clock, in seconds."""
-    kind, path, token_buckets = request.param, tmp_path / "bucket", list[TokenBucket]()
+    """Return what makes buckets that share the state of a name; `ahead` is the error of their clock."""
+    kind, token_buckets = request.param, dict[str, TokenBucket]()
     line = request.getfixturevalue("line") if kind == "redis" else None
     if kind == "file" and sys.platform == "win32":
         pytest.skip("Windows has no FileBucket")
 
-    def make_bucket(ahead: Callable[[], float] = lambda: 0.0, **settings: Any) -> Any:
+    def make_bucket(ahead: Callable[[], float] = lambda: 0.0, *, name: str = "us", **settings: Any) -> Any:
         def clock() -> datetime:
             return wall_clock() + timedelta(seconds=ahead())
 
         if line is not None:
             settings["microseconds"] = lambda: round(clock().timestamp() * 1e6)
-            return line.bucket(str(path), **settings)
+            return line.bucket(f"{tmp_path} {name}", **settings)
         if kind == "file":
-            return FileBucket(path, clock=clock, **settings)
-        if not token_buckets:
-            token_buckets.append(TokenBucket(clock=clock, **settings))
-        return token_buckets[0]  # its state is its own
+            return FileBucket(tmp_path / name, clock=clock, **settings)
+        if name not in token_buckets:
+            token_buckets[name] = TokenBucket(clock=clock, **settings)
+        return token_buckets[name]  # its state is its own
 
     return make_bucket
 
@@ -104,18 +108,14 @@ async def test_bulk_gets_every_tenth_grant(make: Make) -> None:
 
     async with aclosing(make(rate=10)) as bucket, asyncio.TaskGroup() as tasks:
         await bucket.acquire()
-        requests = [("bulk", number) for number in range(4)]
-        requests += [("interactive", number) for number in range(26)]
-        begun = {names: tasks.create_task(request(*names)) for names in requests}
+        bulk = [tasks.create_task(request("bulk", number)) for number in range(4)]
+        interactive = [tasks.create_task(request("interactive", number)) for number in range(26)]
         await asyncio.sleep(0.01)
-        for names in (("bulk", 1), ("interactive", 3)):
-            begun.pop(names).cancel()
-    bulk = [position for position, (lane, _) in enumerate(order) if lane == "bulk"]
-    assert bulk == [9, 19, 27]
-    assert sorted(order) == sorted(begun)
-    for lane in ("bulk", "interactive"):
-        numbers = [number for name, number in order if name == lane]
-        assert numbers == sorted(numbers)
+        bulk[1].cancel()
+        interactive[3].cancel()
+    turns = {turn: number for turn, (lane, number) in enumerate(order) if lane == "bulk"}
+    assert turns == {9: 0, 19: 2, 27: 3}
+    assert [number for lane, number in order if lane == "interactive"] == [0, 1, 2, *range(4, 26)]
 
 
 @shared
@@ -410,29 +410,88 @@ def test_bucket_moves_to_next_loop() -> None:
     assert waiting[0].cancelled()
 
 
+# Seconds before a request, its process, its lane, and what becomes of its grant.
+REQUEST = st.tuples(
+    st.sampled_from([0.0, 0.1, 0.3, 0.6, 1.3]),
+    st.integers(0, 1),
+    st.sampled_from(["interactive", "bulk"]),
+    st.sampled_from(["used", "used", "unsent", "returned", "rejected", "left"]),
+)
+NOW = (0.0, 0, "interactive")
+FULL = [(*NOW, "used"), (*NOW, "returned"), *[(*NOW, "used")] * 3]
+
+
+async def list_used(buckets: list[Any], requests: list[Any]) -> tuple[list[float], list[float]]:
+    """Return the times of the grants that were not given back, and the ends of the pauses."""
+    times, ends = list[float](), list[float]()
+
+    async def send(bucket: Any, lane: str, outcome: str) -> None:
+        async with asyncio.timeout(0.4 if outcome == "left" else None):
+            sent_at = await bucket.acquire(lane=lane)
+        if outcome == "returned":
+            await bucket.give_back()
+            return
+        times.append(sent_at)
+        if outcome == "unsent":
+            await bucket.unspend(sent_at=sent_at)
+        elif outcome == "rejected":
+            await bucket.refused(sent_at=sent_at, retry_after=0.7)
+            ends.append(loop_time() + 0.7)
+
+    tasks = []
+    for seconds, process, lane, outcome in requests:
+        await asyncio.sleep(seconds)
+        tasks.append(asyncio.create_task(send(buckets[process], lane, outcome)))
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(result) for result in results} <= {type(None), TimeoutError}
+    for bucket in buckets:
+        async with asyncio.timeout(1.5):
+            times.append(await bucket.acquire())
+        assert bucket.stats().waiting == {"interactive": 0, "bulk": 0}
+    for bucket in buckets:
+        await bucket.aclose()
+    return times, ends
+
+
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
+@given(st.lists(REQUEST, min_size=3, max_size=12))
+@example(FULL)
+def test_used_grants_keep_the_rate(make: Make, requests: list[Any]) -> None:
+    """Of two processes, whatever is returned or left; none in a pause, no burst after it, nobody waits on."""
+    rate, burst, name = 2.0, 2, uuid4().hex
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        buckets = [make(name=name, rate=rate, burst=burst) for _ in range(2)]
+        times, ends = runner.run(list_used(buckets, requests))
+    assert excess(times, rate, burst) < 1e-3
+    for end in ends:
+        later = sorted(time for time in times if time > end - 0.69)
+        assert all(time > end - 0.01 for time in later)
+        assert all(index <= rate * (time - end) + 0.1 for index, time in enumerate(later))
+
+
 URL = "redis://user:secret@127.0.0.1:1/0"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no FileBucket")
 @pytest.mark.parametrize(
-    ("make_wrong", "message"),
+    ("make", "argument", "values"),
     [
-        *((lambda rate=rate: TokenBucket(rate), "rate") for rate in (0, -1, float("inf"), "5")),
-        *((lambda burst=burst: TokenBucket(1, burst), "burst") for burst in (0.5, None)),
-        (lambda: TokenBucket(daily_budget=0), "daily_budget"),
-        *((lambda path=path: FileBucket(path), "path") for path in ("", 5, b"bytes", "a\0b")),
-        (lambda: FileBucket(URL), "path must .* not a URL; a Redis server is for a RedisBucket"),
-        *((lambda account=account: RedisBucket(URL, account=account), "account") for account in ("", 5)),
-        (lambda: RedisBucket(URL, account="us", fallback=5), "fallback"),  # type: ignore[arg-type]
-        (lambda: RedisBucket("user:secret@host", account="us"), "redis"),
+        (TokenBucket, "rate", (0, -1, float("inf"), "5")),
+        (TokenBucket, "burst", (0.5, None)),
+        (TokenBucket, "daily_budget", (0,)),
+        (FileBucket, "path", ("", 5, b"bytes", "a\0b", URL)),
+        (partial(RedisBucket, URL), "account", ("", 5)),
+        (partial(RedisBucket, URL, account="us"), "fallback", (5,)),
+        (partial(RedisBucket, account="us"), "redis", ("user:secret@host",)),
     ],
 )
-async def test_wrong_argument_is_named(make_wrong: Callable[[], object], message: str) -> None:
+async def test_wrong_argument_is_named(make: Callable[..., object], argument: str, values: Any) -> None:
     """The error names the argument, and shows no password of a URL."""
     pytest.importorskip("redis")
-    with pytest.raises(ArgumentError, match=f"^{message}") as caught:
-        make_wrong()
-    assert "secret" not in str(caught.value)
+    for value in values:
+        with pytest.raises(ArgumentError, match=f"^{argument}") as caught:
+            make(**{argument: value})
+        assert "secret" not in str(caught.value)
 
 
 async def test_unknown_lane_is_an_error(make: Make) -> None:

@@ -70,8 +70,9 @@ async def test_nothing_is_sent_without_fallback(fault: str, message: str) -> Non
 async def test_emptied_server_paces_anew(fault: str) -> None:
     """Without a fallback: at most one request fails; the pace holds, and the day's budget begins anew."""
     with redis_server() as server:
-        settings = {"rate": 20, "burst": 2, "daily_budget": 5}
-        async with aclosing(RedisBucket(server.url, account="us", **settings)) as bucket:
+        async with aclosing(
+            RedisBucket(server.url, account="us", rate=20, burst=2, daily_budget=5)
+        ) as bucket:
             for _ in range(5):
                 await bucket.acquire()
             with pytest.raises(AllowanceExhaustedError):

@@ -191,7 +191,8 @@ MORE = {
     ),
     "object stores": ("cli/test_extract_store.py", "extraction/test_objects.py"),
     "a Redis server": (
-        *("cache/test_redis.py", "cache/test_trouble.py", "pacing/test_bucket_outages.py"),
+        "cache/test_trouble.py",
+        "pacing/test_bucket_outages.py",
         *("redis", "redis_url"),
     ),
     "real figures": ("real_compan",),

@@ -44,9 +44,16 @@ def clock() -> Clock:
     return Clock([AT])
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let stores take a minute, in forked processes too: what is slow on a busy machine is no subject."""
+    for module in ("base", "redis"):
+        monkeypatch.setattr(f"asyncfin.cache.{module}.STORE_SECONDS", 60.0)
+
+
 @pytest.fixture(params=["memory", "file", "redis", "dict"])
 async def make_cache(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, patient: None
 ) -> AsyncIterator[MakeCache]:
     """What makes caches of each kind, with the test's clock; those with a store share it."""
     caches: list[Cache] = []

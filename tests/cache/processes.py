@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from asyncfin.cache import base, redis, store
 from asyncfin.cache.file import FileCache
 from tests.cache.stored import DATASET, ENTITY, TOKEN, URL, blocks, content
 
@@ -39,9 +38,6 @@ def check_ends(processes: Sequence[BaseProcess]) -> None:
 
 
 def _run(work: Work, *arguments: Any) -> None:
-    # They write at once, on a machine that may be busy: what is slow is not the subject here.
-    for module in (base, redis, store):
-        vars(module).update(STORE_SECONDS=60.0, LOCK_SECONDS=60.0)
     asyncio.run(work(*arguments))
 
 

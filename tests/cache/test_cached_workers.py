@@ -50,9 +50,12 @@ def run_workers(count: int, make_cache: Callable[[], Cache]) -> tuple[int, set[t
 
 
 @forks
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("kind", ["file", "redis"])
-def test_cold_processes_request_as_one(kind: str, tmp_path: Path) -> None:
+def test_cold_processes_request_as_one(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their claims let one send its requests, and the others find the values. Seconds of real time."""
+    for module in ("base", "redis"):
+        monkeypatch.setattr(f"asyncfin.cache.{module}.LOCK_SECONDS", 60.0)
     with redis_server() if kind == "redis" else nullcontext() as server:
 
         def make_cache(name: str) -> Cache:

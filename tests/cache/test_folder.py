@@ -39,6 +39,7 @@ from tests.cache.stored import (
 # ASYNCFIN_KILLS=200 takes a minute.
 KILLS = int(os.environ.get("ASYNCFIN_KILLS", "3"))
 NOBODY = 65534
+pytestmark = pytest.mark.usefixtures("patient")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 

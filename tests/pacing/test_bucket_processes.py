@@ -1,7 +1,6 @@
 """Buckets shared by real processes, in real time: forks, budgets, and processes that are killed."""
 
 import asyncio
-import multiprocessing
 import os
 import random
 import time
@@ -13,9 +12,10 @@ from typing import Any
 import pytest
 
 from asyncfin import AllowanceExhaustedError, FileBucket, RedisBucket
+from tests.cache.processes import check_ends, forks, start
 from tests.shared_buckets import excess
 
-CONTEXT = multiprocessing.get_context("fork")
+pytestmark = forks
 
 
 @pytest.fixture(params=["file", "redis"])
@@ -26,17 +26,14 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
     return partial(RedisBucket, request.getfixturevalue("server").url, account=str(tmp_path))
 
 
-def acquire_forever(bucket: Any, pipe: int) -> None:
+async def acquire_forever(bucket: Any, pipe: int) -> None:
     """Write the time of each grant into a pipe, until the budget is used up."""
 
     async def work() -> None:
         while True:
             os.write(pipe, f"{await bucket.acquire()}\n".encode())
 
-    async def work_together() -> None:
-        await asyncio.gather(*(work() for _ in range(4)), return_exceptions=True)
-
-    asyncio.run(work_together())
+    await asyncio.gather(*(work() for _ in range(4)), return_exceptions=True)
 
 
 def read_grants(pipe: int) -> list[float]:
@@ -48,12 +45,7 @@ def test_budget_over_processes_is_exact(make: Callable[..., Any]) -> None:
     reader, writer = os.pipe()
     bucket = make(rate=500, burst=5, daily_budget=60)
     asyncio.run(bucket.acquire())
-    children = [CONTEXT.Process(target=acquire_forever, args=(bucket, writer)) for _ in range(4)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(60)
-        assert child.exitcode == 0
+    check_ends([start(acquire_forever, bucket, writer) for _ in range(4)])
     assert len(read_grants(reader)) == 59
     with pytest.raises(AllowanceExhaustedError):
         asyncio.run(bucket.acquire())
@@ -70,10 +62,7 @@ def test_killed_process_blocks_nobody(make: Callable[..., Any]) -> None:
             return float(await bucket.acquire())
 
     for _ in range(10):
-        children = [CONTEXT.Process(target=acquire_forever, args=(bucket, writer)) for _ in range(3)]
-        for child in children:
-            child.start()
-        for child in children:
+        for child in [start(acquire_forever, bucket, writer) for _ in range(3)]:
             time.sleep(chance.uniform(0, 0.1))
             child.kill()
             child.join()

@@ -427,7 +427,8 @@ def crash(session: nox.Session) -> None:
     install(session, "test-all")
     session.run("python", "-m", "tools.checks.crash", *session.posargs)
     kills = {"ASYNCFIN_KILLS": session.posargs[0] if session.posargs else "100"}
-    session.run("python", "-m", "pytest", "tests/cache/test_folder.py", env=kills)
+    folder = ("python", "-m", "pytest", "tests/cache/test_folder.py")
+    session.run(*folder, "--timeout=14400", env=kills)
     every = {"ASYNCFIN_STEPS": "1"}
     session.run(
         "python", "-m", "pytest", "tests/extraction/test_feed_faults.py", env=every

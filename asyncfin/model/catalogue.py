@@ -30,7 +30,7 @@ from asyncfin.words import counted, named_entity, spanned
 
 if TYPE_CHECKING:
     from asyncfin.model.matches import SearchResult
-    from asyncfin.model.search import Index
+    from asyncfin.model.search import Entry
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -258,11 +258,11 @@ class Catalogue(Dataset, Tabular):
         return self.series[self.places[series_id]]
 
     @cached_property
-    def _search_index(self) -> Index:
-        """The words of labels, metrics and paths, for `search`."""
-        from asyncfin.model.search import Index  # reads the synonyms
+    def _search_entries(self) -> list[Entry]:
+        """The series with the words that find them, for `search`."""
+        from asyncfin.model.search import read_entries  # reads the synonyms
 
-        return Index(self)
+        return read_entries(self)
 
     def search(
         self, text: str, *, last_periods: Mapping[str, Period] | None = None
@@ -274,11 +274,11 @@ class Catalogue(Dataset, Tabular):
         First come the series whose label, metric or scope the words are, or whose id
         the text is, and those of the same meaning ("sales": Revenue). Then those that
         have all words in label, metric and names of scopes, and those of which a word
-        is a beginning, initials ("R&D"), an alias or a synonym. Words of the entity's
-        name, the cadence, the basis and the reporting group restrict. Descriptions
-        count only if there are no such series. If no series has all words, those are
-        returned that come close, and `close` of the result is True. Series of the whole
-        entity come before parts. No request.
+        is a beginning, an alias or a synonym. Words of the entity's name, the cadence,
+        the basis and the reporting group restrict. Descriptions count only if there are
+        no such series. If no series has all words, those are returned that come close,
+        and `close` of the result is True. Series of the whole entity come before parts.
+        No request.
 
         Args:
             text: the words.

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Iterable, Mapping, Set
+from operator import itemgetter
 from typing import Any, TypeAlias
 
-from attrs import frozen
 from msgspec import Struct
 
 from asyncfin.model.matches import Match, Rank
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.synonyms import ALIKE, MEANINGS
+from asyncfin.model.synonyms import ABBREVIATIONS, ALIKE, MEANINGS
 from asyncfin.suggest import LONGEST, alike
 
-Words: TypeAlias = tuple[str, ...]
-_Ranked: TypeAlias = list[tuple[CatalogueSeries, Rank]]
+Words: TypeAlias = frozenset[str]
+_Ranked: TypeAlias = list[tuple["Entry", Rank]]
 
 # They count for nothing.
 _SMALL_WORDS = "a an and at by for from in of on per s the to"
@@ -36,7 +34,6 @@ _USUAL = _WEAK | frozenset(["loss", "attributable", "parent"])
 _ALIKE_SHARE = 0.7
 # What a text is about stands at its start, and a label can have a megabyte.
 _MAX_LENGTH = 1_000
-# A text of more words is not a search, and each of them takes time.
 _MAX_WORDS = 32
 # A series that ends so many months before most others has ended.
 _ENDED_MONTHS = 12
@@ -46,10 +43,13 @@ _CAMEL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in lower case: "DilutedEPS" has two."""
+    """Return the words of a text in lower case: "DilutedRevenue" has two, "EPS" those
+    that it stands for.
+    """
     parts = re.sub(_CAMEL, " ", text[:_MAX_LENGTH].replace("&", "")).casefold()
     # What is for sale is not sales.
-    return re.findall(r"[^\W_]+", re.sub(r"\bfor[ -]sale\b", "forsale", parts))
+    words = re.findall(r"[^\W_]+", re.sub(r"\bfor[ -]sale\b", "forsale", parts))
+    return " ".join(ABBREVIATIONS.get(word, word) for word in words).split()
 
 
 def stem(word: str) -> str:
@@ -64,59 +64,41 @@ def stem(word: str) -> str:
 
 
 def _split(text: str) -> Words:
-    """Return the words of a text that count, in the singular and in order."""
-    return _drop(map(stem, words_of(text)), _STOP)
+    """Return the words of a text that count, in the singular."""
+    return frozenset(map(stem, words_of(text))) - _STOP
 
 
-def _drop(words: Iterable[str], ignored_words: Collection[str]) -> Words:
-    return tuple(word for word in words if word not in ignored_words)
-
-
-def _keep_strong(words: Words, weak_words: Collection[str]) -> Words:
+def _keep_strong(words: Words, weak_words: Words) -> Words:
     """Return words without weak ones; all of them if these are all."""
-    return _drop(words, weak_words) or words
+    return words - weak_words or words
 
 
-@lru_cache(1_000)  # paths have scopes in common, and metrics labels
-def _read_forms(text: str) -> tuple[Words, ...]:
-    """Return the words of a text, also with camel case as one word: "iphone" means
-    "iPhone".
+def _read_synonyms() -> tuple[dict[Words, int], dict[str, set[str]]]:
+    """Return the line of each phrase of synonyms, and for each word those that mean the
+    same within any label.
     """
-    return tuple(dict.fromkeys((_split(text), _split(text.casefold()))))
-
-
-# The numbers of the lines of synonyms that have a phrase, by its words in the order of
-# the alphabet; and for each word the others that mean the same within any label.
-_LINES: dict[Words, set[int]] = {}
-_SYNONYMS: dict[str, set[str]] = {}
-
-
-def _read_synonyms() -> None:
-    groups = list(map(str.split, ALIKE))
-    lines = MEANINGS.strip().replace("\n =", " =").split("\n")
-    for number, line in enumerate(lines):
-        single_words: list[str] = []
+    lines: dict[Words, int] = {}
+    synonyms: dict[str, set[str]] = {}
+    groups = [set(words.split()) for words in ALIKE]
+    for number, line in enumerate(MEANINGS.strip().replace("\n =", " =").split("\n")):
+        words: set[str] = set()
         for phrase in map(_split, line.split("=")):
-            _LINES.setdefault(tuple(sorted(phrase)), set()).add(number)
+            lines[phrase] = number
             if len(phrase) == 1:
-                single_words += phrase
-        groups.append(single_words)
+                words |= phrase
+        groups.append(words)
     for group in groups:
         for word in group:
-            _SYNONYMS.setdefault(word, set()).update(group)
+            synonyms.setdefault(word, set()).update(group)
+    return lines, synonyms
 
 
-_read_synonyms()
+_LINES, _SYNONYMS = _read_synonyms()
 
 
-def _find_lines(words: Words, weak_words: Collection[str]) -> set[int]:
-    """Return the lines of synonyms of which words are a phrase, maybe without weak
-    words.
-    """
-    lines: set[int] = set()
-    for phrase in (words, _keep_strong(words, weak_words)):
-        lines |= _LINES.get(tuple(sorted(phrase)), set())
-    return lines
+def _find_lines(*phrases: Words) -> set[int]:
+    """Return the lines of synonyms that have one of the phrases."""
+    return {_LINES[phrase] for phrase in phrases if phrase in _LINES}
 
 
 # gc=False: a catalogue has thousands, and a walk over all objects stops the event loop.
@@ -124,169 +106,135 @@ class _Name(Struct, frozen=True, gc=False):
     """The words of texts: of a label and its metric, or of the scopes of a path.
 
     Attributes:
-        forms: the words of each text, in order.
+        forms: the words of each text, also with camel case as one word: "iphone" means
+            "iPhone".
         words: all of them.
-        similar: further words for them: synonyms and aliases.
-        initials: of each text, with and without small words.
+        similar: these, their synonyms and aliases.
         lines: the lines of synonyms that mean the same.
     """
 
     forms: tuple[Words, ...]
-    words: frozenset[str]
-    similar: frozenset[str]
-    initials: tuple[str, ...]
+    words: Words
+    similar: Words
     lines: frozenset[int]
 
     @classmethod
     def of(cls, texts: Iterable[str], aliases: Iterable[str] = ()) -> _Name:
         forms: list[Words] = []
-        initials: list[str] = []
-        for text in texts:
-            forms += _read_forms(text)
-            for spelling in (words_of(text), _split(text)):
-                initials.append("".join(word[0] for word in spelling))
-        words = frozenset(chain.from_iterable(forms))
-        similar_words: set[str] = set()
-        for word in words:
-            similar_words |= _SYNONYMS.get(word, set())
-        for alias in aliases:
-            similar_words.update(*_read_forms(alias))
         lines: set[int] = set()
-        for form in forms:
-            lines |= _find_lines(form, _USUAL)
-        return cls(
-            tuple(forms),
-            words,
-            frozenset(similar_words),
-            tuple(initials),
-            frozenset(lines),
-        )
+        for text in texts:
+            for spelling in (text, text.casefold()):
+                form = _split(spelling)
+                forms.append(form)
+                lines |= _find_lines(form, _keep_strong(form, _USUAL))
+        words = frozenset[str]().union(*forms)
+        similar = set(words)
+        for word in words:
+            similar |= _SYNONYMS.get(word, set())
+        for alias in aliases:
+            similar |= _split(alias) | _split(alias.casefold())
+        return cls(tuple(forms), words, frozenset(similar), frozenset(lines))
 
     def is_called(self, words: Words) -> bool:
         """Return whether words are one of its forms, apart from words that mean
         little.
         """
-        distinct_words = set(words)
         for form in self.forms:
-            strong_words = set(_keep_strong(form, _USUAL))
-            if words and strong_words <= distinct_words <= set(form):
+            if words and _keep_strong(form, _USUAL) <= words <= form:
                 return True
         return False
 
     def resembles(self, word: str) -> bool:
-        """Return whether a word begins one of its words or initials, or is a further
-        word.
-        """
-        if word in self.words or word in self.similar:
+        """Return whether a word is one of its words, similar, or begins one."""
+        if word in self.similar:
             return True
-        # Two letters begin initials, R&D those of R&DE, and any word.
-        if len(word) > 1 and _has_beginning(self.initials, word):
-            return True
-        return len(word) > 2 and _has_beginning(self.words, word)
+        return len(word) > 2 and any(name.startswith(word) for name in self.words)
 
 
-def _has_beginning(texts: Iterable[str], beginning: str) -> bool:
-    return any(text.startswith(beginning) for text in texts)
-
-
-_Names: TypeAlias = tuple[_Name, _Name, frozenset[str]]
-
-
-class Index:
-    """The words of a catalogue: of its labels and metrics, its paths, and its
-    groups.
-    """
-
-    def __init__(self, catalogue: Any) -> None:
-        self._metrics: dict[tuple[str, str], _Name] = {}
-        self._paths: dict[ScopePath, _Name] = {}
-        self._contexts: dict[tuple[str, str], frozenset[str]] = {}
-        for series in catalogue.series:
-            metric = series.label, series.metric_id
-            if metric not in self._metrics:
-                # Without the taxonomy.
-                last_part = re.split("[:/]", series.metric_id)[-1]
-                self._metrics[metric] = _Name.of((series.label, last_part))
-            path = series.scopes
-            if path not in self._paths:
-                scopes = catalogue.listed_scopes(path)
-                aliases = chain.from_iterable(scope.aliases for scope in scopes)
-                self._paths[path] = _Name.of(catalogue.scope_names(path), aliases)
-            key = series.reporting_group_id, series.basis
-            if key not in self._contexts:
-                group = catalogue.by_group[series.reporting_group_id]
-                texts = (catalogue.name, *key, group.name, group.cadence)
-                self._contexts[key] = _Name.of(texts).words
-        self.vocabulary: set[str] = set()
-        for name in (*self._metrics.values(), *self._paths.values()):
-            self.vocabulary |= name.words
-
-    def names_of(self, series: CatalogueSeries) -> _Names:
-        """Return the words of a series: its label and metric, its path, its group."""
-        return (
-            self._metrics[series.label, series.metric_id],
-            self._paths[series.scopes],
-            self._contexts[series.reporting_group_id, series.basis],
-        )
-
-
-@frozen
-class _Query:
-    """The words that are searched for, in the singular and in order.
+class Entry(Struct, frozen=True, gc=False):
+    """A series and the words that find it.
 
     Attributes:
-        words: those that a series must have.
-        weak: the others.
+        series: the series.
+        name: the words of its label and metric.
+        path: the words of its scopes.
+        context: the words of the entity, the reporting group and the basis.
     """
 
-    words: Words
-    weak: Words
+    series: CatalogueSeries
+    name: _Name
+    path: _Name
+    context: Words
 
-    def match_words(self, names: _Names) -> Words:
-        """Return the words that a series has or resembles."""
-        name, path, context = names
-        words: list[str] = []
-        for word in self.words:
-            is_similar = name.resembles(word) or path.resembles(word)
-            if is_similar or word in context:
-                words.append(word)
-        return tuple(words)
-
-    def rank(self, names: _Names) -> Rank | None:
-        """Return how a series matches without its description, or None."""
-        name, path, context = names
+    def rank(self, words: Words, weak_words: Words) -> Rank | None:
+        """Return how words match, without the description, or None."""
+        name, path = self.name, self.path
         # What is a word of the label is compared with it. Of the others, what is a word
         # of the scopes or of the group only restricts.
-        label_words: Words = ()
-        path_words: Words = ()
-        for word in self.words:
-            if word in name.words or not (word in path.words or word in context):
-                label_words += (word,)
-            if word in path.words or word not in context:
-                path_words += (word,)
-        missing = _drop(label_words, name.words)
+        label_words = words - ((path.words | self.context) - name.words)
+        path_words = words - (self.context - path.words)
+        missing = label_words - name.words
         if not missing and name.is_called(label_words):
             return Rank.EXACT
         # "Sales" means revenue before it means the line "Sales" in a table about
         # derivatives.
-        if path.is_called(path_words) and not self._find_lines(path_words):
+        path_lines = _find_lines(path_words, path_words | weak_words)
+        if not path_lines and path.is_called(path_words):
             return Rank.EXACT
-        if not self._find_lines(label_words).isdisjoint(name.lines):
+        # "Book value" means the same as equity, "book" does not.
+        lines = _find_lines(label_words, label_words | weak_words)
+        if not lines.isdisjoint(name.lines):
             return Rank.MEANING
         if not missing:
             return Rank.WORDS
-        for word in missing:
-            if not name.resembles(word) and not path.resembles(word):
-                return None
-        return Rank.ALIAS
+        if self.find_words(missing) == missing:
+            return Rank.ALIAS
+        return None
 
-    def _find_lines(self, words: Words) -> set[int]:
-        """Return the lines of synonyms of words: "book value" has one, "book" has
-        not.
-        """
-        if not words:
-            return set()
-        return _find_lines((*words, *self.weak), self.weak)
+    def find_words(self, words: Set[str]) -> set[str]:
+        """Return the words that the series has or resembles."""
+        matches = set()
+        for word in words:
+            is_similar = self.name.resembles(word) or self.path.resembles(word)
+            if is_similar or word in self.context:
+                matches.add(word)
+        return matches
+
+    def order(self, words: Words) -> tuple[int, ...]:
+        """Return a key that sorts the better match first, of those with one rank."""
+        return (
+            not self.series.is_consolidated,
+            len(words - self.name.words),
+            len(self.series.scopes),
+            len(_keep_strong(self.name.forms[0], _USUAL) - words),
+        )
+
+
+def read_entries(catalogue: Any) -> list[Entry]:
+    """Return the series of a catalogue with their words."""
+    names: dict[tuple[str, str], _Name] = {}
+    paths: dict[ScopePath, _Name] = {}
+    contexts: dict[tuple[str, str], Words] = {}
+    entries = []
+    for series in catalogue.series:
+        metric = series.label, series.metric_id
+        if metric not in names:
+            # Without the taxonomy.
+            last_part = re.split("[:/]", series.metric_id)[-1]
+            names[metric] = _Name.of((series.label, last_part))
+        path = series.scopes
+        if path not in paths:
+            aliases: list[str] = []
+            for scope in catalogue.listed_scopes(path):
+                aliases += scope.aliases
+            paths[path] = _Name.of(catalogue.scope_names(path), aliases)
+        key = series.reporting_group_id, series.basis
+        if key not in contexts:
+            group = catalogue.by_group[series.reporting_group_id]
+            texts = (catalogue.name, *key, group.name, group.cadence)
+            contexts[key] = _Name.of(texts).words
+        entries.append(Entry(series, names[metric], paths[path], contexts[key]))
+    return entries
 
 
 def search(
@@ -298,8 +246,8 @@ def search(
     First what is called so or means the same, then other matches. In each the series
     that still have values come before the ended ones. Then they are ordered by `Rank`,
     consolidated before parts, and by the fewest words that the label does not have,
-    scopes, and other words of the label. Descriptions are only searched if nothing else
-    matches, and words that are spelt alike only if no series has all words.
+    scopes, and other words of the label. Only if nothing else matches are descriptions
+    searched, and words that are spelt alike.
 
     Args:
         catalogue: the catalogue.
@@ -307,39 +255,27 @@ def search(
         last_periods: the last period with a value, by the id of the series that have
             one.
     """
-    words = _split(text)[:_MAX_WORDS]
-    index: Index = catalogue._search_index
-    strong_words = _keep_strong(words, _WEAK)
-    query = _Query(strong_words, _drop(words, strong_words))
+    entries: list[Entry] = catalogue._search_entries
+    # A text of more words is not a search, and each of them takes time.
+    words = _split(" ".join(words_of(text)[:_MAX_WORDS]))
     ranks: _Ranked = []
     if words:
-        ranks = _find_named(catalogue, query, text)
-        ranks = ranks or _find_described(catalogue, query)
-        ranks = ranks or _find_close(catalogue, query)
+        strong_words = _keep_strong(words, _WEAK)
+        ranks = _find_named(entries, text, strong_words, words - strong_words)
+        ranks = ranks or _find_loosely(entries, strong_words)
     elif not words_of(text):
-        ranks = [(series, Rank.EXACT) for series in catalogue.series]
+        ranks = [(entry, Rank.EXACT) for entry in entries]
     limit = _find_ended_limit(last_periods.values())
-    matches: list[Match] = []
-    for series, rank in ranks:
-        last_period = last_periods.get(series.series_id)
+    matches: list[tuple[tuple[int, ...], Match]] = []
+    for entry, rank in ranks:
+        last_period = last_periods.get(entry.series.series_id)
         if last_period is not None and last_period.fiscal_end > limit:
             last_period = None
-        matches.append(Match(rank, series, last_period))
-
-    def order(match: Match) -> tuple[object, ...]:
-        name, *_ = index.names_of(match.series)
-        label_words = _keep_strong(name.forms[0], _USUAL)
-        return (
-            *match.order,
-            not match.series.is_consolidated,
-            len(_drop(words, name.words)),
-            len(match.series.scopes),
-            len(_drop(label_words, words)),
-        )
-
+        match = Match(rank, entry.series, last_period)
+        matches.append((match.order + entry.order(words), match))
     if words:
-        matches.sort(key=order)
-    return matches
+        matches.sort(key=itemgetter(0))
+    return [match for _, match in matches]
 
 
 def _find_ended_limit(last_periods: Iterable[Period]) -> int:
@@ -347,62 +283,59 @@ def _find_ended_limit(last_periods: Iterable[Period]) -> int:
     of most series.
     """
     counts = Counter(period.fiscal_end for period in last_periods)
-    if not counts:
-        return 0
     # Not the latest of all: a single odd series may reach into the next year.
-    frequency = max(counts.values())
-    return max(end for end in counts if counts[end] == frequency) - _ENDED_MONTHS
+    _, end = max(((counts[end], end) for end in counts), default=(0, 0))
+    return end - _ENDED_MONTHS
 
 
-def _find_named(catalogue: Any, query: _Query, text: str) -> _Ranked:
+def _find_named(
+    entries: Iterable[Entry], text: str, words: Words, weak_words: Words
+) -> _Ranked:
     """Return the series that match without descriptions."""
     text_id = text.strip().casefold()
     ranks = []
-    for series in catalogue.series:
-        rank = query.rank(catalogue._search_index.names_of(series))
+    for entry in entries:
+        series = entry.series
+        rank = entry.rank(words, weak_words)
         if text_id in (series.metric_id.casefold(), series.series_id.casefold()):
             rank = Rank.EXACT
         if rank is not None:
-            ranks.append((series, rank))
+            ranks.append((entry, rank))
     return ranks
 
 
-def _find_described(catalogue: Any, query: _Query) -> _Ranked:
-    """Return the series that have the words with those of their description."""
-    words_by_text: dict[str, frozenset[str]] = {}  # all series of a metric have one
-    ranks = []
-    for series in catalogue.series:
-        words = query.match_words(catalogue._search_index.names_of(series))
-        text = series.description
-        if text not in words_by_text:
-            words_by_text[text] = frozenset(_split(text))
-        if words_by_text[text].union(words).issuperset(query.words):
-            ranks.append((series, Rank.DESCRIPTION))
-    return ranks
-
-
-def _find_close(catalogue: Any, query: _Query) -> _Ranked:
-    """Return the series that have most of the words.
+def _find_loosely(entries: Iterable[Entry], words: Words) -> _Ranked:
+    """Return the series that have most of the words with those of their description.
 
     A word that the catalogue does not have counts as the one most like it.
     """
-    index: Index = catalogue._search_index
-    spelling: list[str] = []
-    for word in query.words:
+    words_by_text: dict[str, Words] = {}  # all series of a metric have one
+    vocabulary: set[str] = set()
+    for entry in entries:
+        text = entry.series.description
+        if text not in words_by_text:
+            words_by_text[text] = _split(text)
+            vocabulary |= words_by_text[text]
+        vocabulary |= entry.name.words | entry.path.words
+    spelling: set[str] = set()
+    for word in words:
         close: list[str] = []
-        if word not in index.vocabulary:
-            close = alike(word, index.vocabulary, 1, _ALIKE_SHARE)
-        spelling += close or [word]
-    query = _Query(tuple(spelling), query.weak)
+        if word not in vocabulary:
+            close = alike(word, vocabulary, 1, _ALIKE_SHARE)
+        spelling.update(close or [word])
+    matches: list[Entry] = []
     greatest = 1
-    ranks: _Ranked = []
-    for series in catalogue.series:
-        count = len(query.match_words(index.names_of(series)))
+    for entry in entries:
+        described = spelling & words_by_text[entry.series.description]
+        count = len(described | entry.find_words(spelling))
         if count > greatest:
-            greatest, ranks = count, []
+            greatest, matches = count, []
         if count == greatest:
-            ranks.append((series, Rank.CLOSE))
-    return ranks
+            matches.append(entry)
+    rank = Rank.CLOSE
+    if spelling == words and greatest == len(words):
+        rank = Rank.DESCRIPTION
+    return [(entry, rank) for entry in matches]
 
 
 def close_metrics(catalogue: Any, name: str) -> list[str]:

@@ -25,8 +25,6 @@ income tax = income tax expense = income tax expense benefit = income tax provis
 effective tax rate = effective income tax rate
  = effective income tax rate reconciliation percent
 net income = net profit = net earnings = profit = earnings
-basic eps = basic earnings per share
-diluted eps = diluted earnings per share
 interest expense = interest expense debt = interest and debt expense
  = interest expense nonoperating
 r&d = r&d expense = research and development expense = research and development cost
@@ -91,3 +89,14 @@ ALIKE = (
     "equity shareholder stockholder",
     "dividend payout",
 )
+
+# What these stand for, in labels and in what people search for; "R&D" is read as "rd".
+ABBREVIATIONS = {
+    "eps": "earnings per share",
+    "rd": "research and development",
+    "sga": "selling general and administrative",
+    "da": "depreciation and amortization",
+    "ppe": "property plant and equipment",
+    "oci": "other comprehensive income",
+    "aoci": "accumulated other comprehensive income",
+}

@@ -72,9 +72,7 @@ def found(listed: Catalogue, text: str) -> list[tuple[Rank, str]]:
         ("share earnings", Rank.WORDS, "Diluted earnings per share"),
         ("debt", Rank.WORDS, "Long-term debt due"),
         ("total debt", Rank.WORDS, "Long-term debt due"),
-        ("R&D", Rank.ALIAS, "Research and development"),
-        ("RAD", Rank.ALIAS, "Research and development"),
-        ("dep", Rank.ALIAS, "Diluted earnings per share"),
+        ("R&D", Rank.EXACT, "Research and development"),
         ("amort", Rank.ALIAS, "Amortization"),
         ("stock", Rank.ALIAS, "Inventory"),
         ("borrowings due", Rank.ALIAS, "Long-term debt due"),
@@ -117,6 +115,20 @@ def test_each_synonym_finds_the_others() -> None:
             ranks = [rank for rank, _ in found(company(label), asked)]
             assert ranks, (asked, label)
             assert ranks[0] <= Rank.MEANING, (asked, label)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("diluted EPS", "Earnings Per Share, Diluted"),
+        ("earnings per share", "EPS"),
+        ("PP&E", "Property, plant and equipment"),
+        ("AOCI", "Accumulated Other Comprehensive Income (Loss)"),
+    ],
+)
+def test_abbreviation_is_what_it_stands_for(text: str, label: str) -> None:
+    """In labels and in what people search for."""
+    assert found(company(label), text) == [(Rank.EXACT, label)]
 
 
 def test_for_sale_is_not_sales() -> None:

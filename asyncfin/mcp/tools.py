@@ -109,7 +109,7 @@ NameWords = Annotated[
     str, Field(description="words that must all occur in a company's name or id")
 ]
 SearchWords = Annotated[
-    str, Field(description="a label, a metric, initials, scopes; none: an overview")
+    str, Field(description="a label, a metric, a scope; none: an overview")
 ]
 
 

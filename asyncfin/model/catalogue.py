@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property, partial
-from itertools import chain, islice
+from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-
-# How many metrics a notebook shows.
-_SHOWN_METRICS = 200
 
 
 def publication_id(dataset_id: str) -> str:
@@ -387,20 +384,9 @@ class Catalogue(Dataset, Tabular):
         return f"<Catalogue of {entity}: {series_count:,} series, {periods}>"
 
     def _repr_html_(self) -> str:
-        from asyncfin.html import Table, document
+        from asyncfin.html import document
 
-        metrics = []
-        for metric_id, series in islice(self.by_metric.items(), _SHOWN_METRICS):
-            paths = set(map(attrgetter("scopes"), series))
-            counts = str(len(paths)), f"{len(series):,}"
-            metrics.append((metric_id, series[0].label, *counts))
-        heads = ("metric", "label", "scope paths", "series")
-        notes = []
-        hidden_count = len(self.by_metric) - len(metrics)
-        if hidden_count:
-            text = counted(hidden_count, "more metric")
-            notes.append(f"{text}: catalogue.search(text), catalogue.to_pandas()")
-        return document(str(self).split("\n"), [Table(heads, metrics, names=2)], notes)
+        return document(str(self).split("\n"), ())
 
 
 def join_pages(dataset: Dataset, pages: Sequence[CataloguePage]) -> Catalogue:
@@ -421,11 +407,12 @@ def join_pages(dataset: Dataset, pages: Sequence[CataloguePage]) -> Catalogue:
             scope_group_parts += page.scope_groups
     scope_groups = []
     for parts in _group_by(scope_group_parts, attrgetter("scope_group_id")).values():
-        parts_of_scopes = chain.from_iterable(map(attrgetter("scopes"), parts))
-        by_scope = _group_by(parts_of_scopes, attrgetter("scope_id"))
-        merge = partial(_merge_parts, names=Scope.__struct_fields__)
-        scopes = tuple(map(merge, by_scope.values()))
-        scope_groups.append(_merge_parts(parts, _SCOPE_GROUP_FIELDS, scopes=scopes))
+        scope_parts = chain.from_iterable(map(attrgetter("scopes"), parts))
+        scopes = []
+        for duplicates in _group_by(scope_parts, attrgetter("scope_id")).values():
+            scopes.append(_merge_parts(duplicates, Scope.__struct_fields__))
+        fields = _SCOPE_GROUP_FIELDS
+        scope_groups.append(_merge_parts(parts, fields, scopes=tuple(scopes)))
     groups = []
     for members in _group_by(group_parts, attrgetter("reporting_group_id")).values():
         series = tuple(chain.from_iterable(map(attrgetter("series"), members)))

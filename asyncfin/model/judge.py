@@ -27,61 +27,111 @@ _FEW = 12
 _read_id = attrgetter("series_id")
 
 
-# --- The conditions
-
-# The fields with values, in the order of messages, and what these call one value. A
-# further field of a Select is a field there, a row here, a case in the two functions
-# below, and an option of the command line.
-NOUNS = {
-    "metric_ids": "metric",
-    "scope_combinations": "scope path",
-    "reporting_group_ids": "reporting group",
-    "scope_group_ids": "scope group",
-    "basis": "basis",
-    "cadence": "cadence",
-    "period_meaning": "period meaning",
-    "series_ids": "series",
-}
-# Of these a message lists the existing values instead of near matches.
-WORDS = ("basis", "cadence", "period_meaning")
+# --- The criteria
 
 
-def read_value(catalogue: Any, name: str, series: CatalogueSeries) -> Any:
-    """Return what a series has in a field of a Select."""
-    match name:
-        case "metric_ids":
-            return series.metric_id
-        case "scope_combinations":
-            return series.scopes
-        case "reporting_group_ids":
-            return series.reporting_group_id
-        case "scope_group_ids":
-            return frozenset(ref.scope_group_id for ref in series.scopes)
-        case "cadence":
-            return catalogue.by_group[series.reporting_group_id].cadence
-        case "series_ids":
-            return series.series_id
-    return getattr(series, name)
+class Criterion(NamedTuple):
+    """A field of a Select, and what it means in a catalogue.
+
+    Attributes:
+        field: its name.
+        noun: what messages call a value.
+        attribute: the attribute of a series that has the value.
+        table: the attribute of a catalogue that has all values. "": they are words, of
+            which messages list the existing ones in place of close matches.
+    """
+
+    field: str
+    noun: str
+    attribute: str = ""
+    table: str = ""
+
+    def read(self, catalogue: Any, series: CatalogueSeries) -> Any:
+        """Return the value of a series."""
+        return getattr(series, self.attribute)
+
+    def list_values(self, catalogue: Any) -> Collection[Any]:
+        """Return the values that a catalogue has."""
+        if not self.table:
+            return {self.read(catalogue, series) for series in catalogue.series}
+        values: Collection[Any] = getattr(catalogue, self.table)
+        return values
+
+    def bind(self, catalogue: Any, values: Sequence[Any]) -> Condition:
+        """Return the condition that a series has one of the values."""
+        choices: set[Any] = set(values)
+        unknown_values = choices.difference(self.list_values(catalogue))
+        unknown_texts = _write_values(filter(unknown_values.__contains__, values))
+        # A path must use all of the scope groups and no other.
+        if isinstance(self, _ScopeGroups):
+            choices = {frozenset(values)}
+
+        def is_met(series: CatalogueSeries) -> bool:
+            return self.read(catalogue, series) in choices
+
+        return Condition(self.field, _write_values(values), is_met, unknown_texts)
+
+    def describe(self, catalogue: Any, values: Sequence[str]) -> str:
+        """Return unknown values as a text, with close matches."""
+        names = list(map(repr, values))
+        texts = _write_values(self.list_values(catalogue))
+        if not self.table:
+            return listed(names) + suggest.all_of([*filter(None, texts)])
+        from asyncfin.model.search import close_metrics  # reads the synonyms
+
+        for index, value in enumerate(values[:_EXPLAINED]):
+            close = None
+            if self.field == "metric_ids":
+                close = close_metrics(catalogue, value)
+            names[index] = suggest.quoted(value, texts, close)
+        return listed(names)
 
 
-def list_values(catalogue: Any, name: str) -> Collection[Any]:
-    """Return the values that a catalogue has in a field of a Select."""
-    match name:
-        case "metric_ids":
-            values: Collection[Any] = catalogue.by_metric
-        case "scope_combinations":
-            values = catalogue.by_path
-        case "reporting_group_ids":
-            values = catalogue.by_group
-        case "scope_group_ids":
-            values = [group.scope_group_id for group in catalogue.scope_groups]
-        case "cadence":
-            values = {group.cadence for group in catalogue.groups}
-        case "series_ids":
-            values = catalogue.places
-        case _:
-            values = {getattr(series, name) for series in catalogue.series}
-    return values
+class _ScopeGroups(Criterion):
+    __slots__ = ()
+
+    def read(self, catalogue: Any, series: CatalogueSeries) -> Any:
+        return frozenset(ref.scope_group_id for ref in series.scopes)
+
+    def list_values(self, catalogue: Any) -> Collection[Any]:
+        return {group.scope_group_id for group in catalogue.scope_groups}
+
+
+class _Cadence(Criterion):
+    __slots__ = ()
+
+    def read(self, catalogue: Any, series: CatalogueSeries) -> Any:
+        return catalogue.by_group[series.reporting_group_id].cadence
+
+    def list_values(self, catalogue: Any) -> Collection[Any]:
+        return {group.cadence for group in catalogue.groups}
+
+
+# In the order of messages. A further field of a Select is a field there, a row here,
+# and an option of the command line.
+CRITERIA = (
+    Criterion("metric_ids", "metric", "metric_id", "by_metric"),
+    Criterion("scope_combinations", "scope path", "scopes", "by_path"),
+    Criterion(
+        "reporting_group_ids", "reporting group", "reporting_group_id", "by_group"
+    ),
+    _ScopeGroups("scope_group_ids", "scope group", table="scope_groups"),
+    Criterion("basis", "basis", "basis"),
+    _Cadence("cadence", "cadence"),
+    Criterion("period_meaning", "period meaning", "period_meaning"),
+    Criterion("series_ids", "series", "series_id", "places"),
+)
+_BY_FIELD = {criterion.field: criterion for criterion in CRITERIA}
+# The rows of `Select.of` are explained as series ids are.
+_BY_FIELD["series"] = CRITERIA[-1]
+
+
+def _write_values(values: Iterable[Any]) -> tuple[str, ...]:
+    texts = []
+    for value in values:
+        is_path = isinstance(value, tuple)
+        texts.append(format_path(value) if is_path else str(value))
+    return tuple(texts)
 
 
 class Condition(NamedTuple):
@@ -92,12 +142,14 @@ class Condition(NamedTuple):
         texts: its values, as they are written.
         is_met: whether a series meets it.
         unknown_texts: the texts of the values that the catalogue does not have.
+        problem: a message about a picked row that means one of multiple series, or "".
     """
 
     field: str
     texts: tuple[str, ...]
     is_met: Callable[[CatalogueSeries], bool]
     unknown_texts: tuple[str, ...] = ()
+    problem: str = ""
 
     def __str__(self) -> str:
         value: object = list(self.texts)
@@ -111,10 +163,10 @@ def _list_conditions(catalogue: Any, select: Select) -> list[Condition]:
     conditions = []
     if select.picked is not None:
         conditions.append(_bind_picked(catalogue, select.picked))
-    for name in NOUNS:
-        values = getattr(select, name)
+    for criterion in CRITERIA:
+        values = getattr(select, criterion.field)
         if values is not None:
-            conditions.append(_bind(catalogue, name, values))
+            conditions.append(criterion.bind(catalogue, values))
     if select.label is not None:
         label = select.label.casefold()
 
@@ -125,27 +177,6 @@ def _list_conditions(catalogue: Any, select: Select) -> list[Condition]:
     return conditions
 
 
-def _bind(catalogue: Any, name: str, values: Collection[Any]) -> Condition:
-    """Return the condition that a series has one of the values."""
-    choices: set[Any] = set(values)
-    unknown_values = choices.difference(list_values(catalogue, name))
-    unknown_texts = _write_values(name, filter(unknown_values.__contains__, values))
-    # A path must use all of the scope groups and no other.
-    if name == "scope_group_ids":
-        choices = {frozenset(values)}
-
-    def is_met(series: CatalogueSeries) -> bool:
-        return read_value(catalogue, name, series) in choices
-
-    return Condition(name, _write_values(name, values), is_met, unknown_texts)
-
-
-def _write_values(name: str, values: Iterable[Any]) -> tuple[str, ...]:
-    if name == "scope_combinations":
-        return tuple(map(format_path, values))
-    return tuple(map(str, values))
-
-
 def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
     """Return the condition of the rows of `Select.of`.
 
@@ -153,28 +184,30 @@ def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
     """
     ids_met: set[str | None] = set()
     unknown_texts = []
+    problem = ""
     counts = Counter(map(_read_id, rows))
     for row in rows:
-        ids = _list_ids(catalogue, row)
-        if len(ids) == 1:
-            ids_met.add(ids[0])
-        elif row.series_id in ids:
+        ids = sorted(map(_read_id, catalogue.by_triple.get(triple(row), ())))
+        if row.series_id in ids:
             ids_met.add(row.series_id)
+        elif len(ids) == 1:
+            ids_met.add(ids[0])
         elif row.series_id is not None and counts[row.series_id] == 1:
             unknown_texts.append(row.series_id)
         else:
             unknown_texts.append(str(row))
+        # This publication has other ids, or the row has none.
+        if len(ids) > 1 and row.series_id not in ids and not problem:
+            problem = (
+                f"series {row} is one of several of its metric, group and path in "
+                f"{named_entity(catalogue)}: {listed(ids)}; pick again with Select.of"
+            )
 
     def is_met(series: CatalogueSeries) -> bool:
         return series.series_id in ids_met
 
-    texts = _write_values("series", rows)
-    return Condition("series", texts, is_met, tuple(unknown_texts))
-
-
-def _list_ids(catalogue: Any, row: Wanted) -> list[str]:
-    """Return the ids of the series that have the triple of a row."""
-    return list(map(_read_id, catalogue.by_triple.get(triple(row), ())))
+    texts = _write_values(rows)
+    return Condition("series", texts, is_met, tuple(unknown_texts), problem)
 
 
 # --- The judgement
@@ -215,17 +248,18 @@ def judge(catalogue: Any, select: Select) -> Judged:
     """
     conditions = _list_conditions(catalogue, select)
     missing = {}
+    problem = ""
     candidates = _list_candidates(catalogue, select)
     for condition in conditions:
         candidates = list(filter(condition.is_met, candidates))
+        problem = problem or condition.problem
         if condition.unknown_texts:
             missing[condition.field] = condition.unknown_texts
+    is_ambiguous = problem != ""
     series = tuple(candidates)
     if select.where is not None:
         # After the other conditions, on which it may rely.
         series = tuple(filter(select.where, candidates))
-    problem = _describe_ambiguous(catalogue, select.picked or ())
-    is_ambiguous = problem != ""
     if catalogue.series and not series and not has_nothing(select, missing):
         if candidates and select.where is not None:
             conditions = [Condition("where", (select.name or "where",), select.where)]
@@ -240,19 +274,6 @@ def judge(catalogue: Any, select: Select) -> Judged:
         else:
             missing["select"] = (text,)
     return Judged(series, missing, catalogue, select, problem, is_ambiguous)
-
-
-def _describe_ambiguous(catalogue: Any, rows: Iterable[Wanted]) -> str:
-    """Return a message about the first row that means one of multiple series, or ""."""
-    for row in rows:
-        ids = sorted(_list_ids(catalogue, row))
-        # This publication has other ids, or the row has none.
-        if len(ids) > 1 and row.series_id not in ids:
-            return (
-                f"series {row} is one of several of its metric, group and path in "
-                f"{named_entity(catalogue)}: {listed(ids)}; pick again with Select.of"
-            )
-    return ""
 
 
 def _list_candidates(catalogue: Any, select: Select) -> Sequence[CatalogueSeries]:
@@ -287,23 +308,23 @@ def unstated_notes(catalogue: Any, select: Select) -> Iterator[str]:
     `where` is not called again: it counts as met.
     """
     ids: dict[str, list[str]] = {}
-    for name in WORDS:
-        if getattr(select, name) is not None:
-            ids[name] = []
+    for criterion in CRITERIA:
+        if not criterion.table and getattr(select, criterion.field) is not None:
+            ids[criterion.field] = []
     if not ids:
         return
     conditions = _list_conditions(catalogue, select)
     for series in _list_candidates(catalogue, select):
-        unstated_names = []
+        names = []
         for condition in conditions:
             if condition.is_met(series):
                 continue
             name = condition.field
-            if name not in ids or read_value(catalogue, name, series):
+            if name not in ids or _BY_FIELD[name].read(catalogue, series):
                 break
-            unstated_names.append(name)
+            names.append(name)
         else:
-            for name in unstated_names:
+            for name in names:
                 ids[name].append(series.series_id)
     for name, series_ids in ids.items():
         if not series_ids:
@@ -374,7 +395,10 @@ def explain(catalogue: Any, missing: Missing, subject: str = "") -> str:
     article = "the" if subject else "no"
     texts = []
     for name, values in missing.items():
-        text = _list_with_matches(catalogue, name, values)
+        if name in _BY_FIELD:
+            text = _BY_FIELD[name].describe(catalogue, values)
+        else:
+            text = _quote(name, values)
         texts.append(f"{article} {_name_field(name)} {text}")
     subject = subject or named_entity(catalogue)
     return f"{next(iter(missing))}: {subject} has {'; '.join(texts)}"
@@ -383,30 +407,13 @@ def explain(catalogue: Any, missing: Missing, subject: str = "") -> str:
 def _name_field(name: str) -> str:
     if name == "select":
         return "series with"
+    if name in _BY_FIELD:
+        return _BY_FIELD[name].noun
     # Others are periods, or conditions that no series meets.
-    return NOUNS.get(name, name)
+    return name
 
 
-def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> str:
-    if name == "series":  # the rows of `Select.of` are explained as series ids are
-        name = "series_ids"
-    if name not in NOUNS:
-        return _quote(name, values)
-    texts = _write_values(name, list_values(catalogue, name))
-    if name in WORDS:
-        return _quote(name, values) + suggest.all_of([*filter(None, texts)])
-    from asyncfin.model.search import close_metrics  # reads the synonyms
-
-    names = list(map(repr, values))
-    for index, value in enumerate(values[:_EXPLAINED]):
-        close = None
-        if name == "metric_ids":
-            close = close_metrics(catalogue, value)
-        names[index] = suggest.quoted(value, texts, close)
-    return listed(names)
-
-
-def _quote(name: str, values: tuple[str, ...]) -> str:
+def _quote(name: str, values: Sequence[str]) -> str:
     if name == "select":  # a text already
         return values[0]
     return listed(list(map(repr, values)))

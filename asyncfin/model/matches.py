@@ -14,10 +14,8 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
 
-# How many series are shown as text, and in a notebook; how wide the columns of the text
-# are, and how much of a cell a notebook shows.
+# How many series are shown, and how wide the columns of the text are.
 _SHOWN = 20
-_SHOWN_HTML = 40
 _WIDTHS = (32, 34, 18, 10)
 _WIDEST = 200
 _HEADS = ("metric", "label", "scopes", "group")
@@ -29,7 +27,7 @@ class Rank(IntEnum):
     EXACT = 0  # they are its label, its metric or a scope, or the text is an id
     MEANING = 1  # they mean the same as its label or metric
     WORDS = 2  # they are words of label, metric or scopes
-    ALIAS = 3  # one is the beginning of a word, initials, an alias, or a synonym
+    ALIAS = 3  # one is the beginning of a word, an alias, or a synonym
     DESCRIPTION = 4  # one is only in the description
     CLOSE = 5  # it does not have all of them
 
@@ -93,13 +91,12 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         close are dropped if a catalogue has others.
         """
         matches: list[tuple[int, Match]] = []
-        limit = Rank.CLOSE
         for index, result in enumerate(results):
             for match in result.matches:
                 matches.append((index, match))
-                limit = min(limit, match.rank)
-        limit = max(limit, Rank.ALIAS)
         matches.sort(key=lambda entry: entry[1].order)
+        ranks = [match.rank for _, match in matches]
+        limit = max(Rank.ALIAS, min(ranks, default=Rank.ALIAS))
         groups: dict[tuple[str, ScopePath], list[tuple[int, Match]]] = {}
         for index, match in matches:
             if match.rank <= limit:
@@ -114,19 +111,20 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         """
         return all(match.rank == Rank.CLOSE for match in self.matches)
 
-    def _make_rows(self, limit: int) -> list[tuple[str, ...]]:
+    def _make_rows(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = []
-        for match in self.matches[:limit]:
+        for match in self.matches[:_SHOWN]:
             series = match.series
             scopes = " / ".join(self._catalogue.scope_names(series.scopes))
             label = match.note(series.label)
             rows.append((series.metric_id, label, scopes, series.reporting_group_id))
         return rows
 
-    def _count_hidden(self, limit: int) -> list[str]:
-        if len(self) <= limit:
+    @property
+    def _tail(self) -> list[str]:
+        if len(self) <= _SHOWN:
             return []
-        return [f"and {len(self) - limit:,} more"]
+        return [f"and {len(self) - _SHOWN:,} more"]
 
     @property
     def _head(self) -> list[str]:
@@ -138,7 +136,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
 
     def __repr__(self) -> str:
         lines = self._head
-        rows = self._make_rows(_SHOWN)
+        rows = self._make_rows()
         if rows:
             rows.insert(0, _HEADS)
         for row in rows:
@@ -149,16 +147,13 @@ class SearchResult(tuple[CatalogueSeries, ...]):
                 text = printable(shorten(cell, _WIDEST))
                 line += shorten_middle(text, width).ljust(width + 2)
             lines.append(line.rstrip())
-        return "\n".join(lines + self._count_hidden(_SHOWN))
+        return "\n".join(lines + self._tail)
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        rows = []
-        for row in self._make_rows(_SHOWN_HTML):
-            cells = [shorten_middle(cell, _WIDEST) for cell in row]
-            rows.append(cells)
+        rows = self._make_rows()
         tables = []
         if rows:
             tables.append(Table(_HEADS, rows, names=4))
-        return document(self._head, tables, self._count_hidden(_SHOWN_HTML))
+        return document(self._head, tables, self._tail)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from attrs import asdict, field, frozen
 
@@ -37,18 +37,13 @@ check_page_size = partial(
 )
 
 
-def _read_ids(value: OneOf) -> tuple[str, ...]:
+def _read_ids(value: OneOf | None) -> Any:
     """Read a str as one id, a collection as its members; the checks reject others."""
     if isinstance(value, str):
         return (value,)
-    return tuple(value) if isinstance(value, Iterable) else value
-
-
-# Not attrs' own `optional`, whose argument type checkers take for Any.
-def _read_optional_ids(value: OneOf | None) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    return _read_ids(value)
+    if isinstance(value, Iterable):
+        return tuple(value)
+    return value
 
 
 def _check_entries(name: str, entries: object, kind: type, cap: int) -> None:
@@ -64,10 +59,10 @@ def _check_entries(name: str, entries: object, kind: type, cap: int) -> None:
         raise SelectionError(
             f"{name} must have 1 to {cap} entries, not {len(entries)} (spec 8)"
         )
-    for entry, count in Counter(entries).items():
-        if count > 1:
-            text = format_path(entry) if isinstance(entry, tuple) else entry
-            raise SelectionError(f"{name} must be distinct: {text!r} is named twice")
+    (entry, count), *_ = Counter(entries).most_common(1)
+    if count > 1:
+        text = format_path(entry) if isinstance(entry, tuple) else entry
+        raise SelectionError(f"{name} must be distinct: {text!r} is named twice")
 
 
 @frozen
@@ -93,7 +88,7 @@ class Query:
     scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
     periods: Resolved
     reporting_group_ids: tuple[str, ...] | None = field(
-        default=None, converter=_read_optional_ids
+        default=None, converter=_read_ids
     )
     value_version: ValueVersion = "original"
     expected_dataset_id: str | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
+from functools import cache
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -73,27 +74,21 @@ def _keep_strong(words: Words, weak_words: Words) -> Words:
     return words - weak_words or words
 
 
-def _read_synonyms() -> tuple[dict[Words, int], dict[str, set[str]]]:
-    """Return the line of each phrase of synonyms, and for each word those that mean the
-    same within any label.
-    """
-    lines: dict[Words, int] = {}
-    synonyms: dict[str, set[str]] = {}
-    groups = [set(words.split()) for words in ALIKE]
-    for number, line in enumerate(MEANINGS.strip().replace("\n =", " =").split("\n")):
-        words: set[str] = set()
-        for phrase in map(_split, line.split("=")):
-            lines[phrase] = number
-            if len(phrase) == 1:
-                words |= phrase
-        groups.append(words)
-    for group in groups:
-        for word in group:
-            synonyms.setdefault(word, set()).update(group)
-    return lines, synonyms
+# The line of synonyms of each phrase, and the words that mean the same as each within
+# any label.
+_LINES: dict[Words, int] = {}
+_SYNONYMS: dict[str, Words] = {}
 
 
-_LINES, _SYNONYMS = _read_synonyms()
+def _read_synonyms() -> None:
+    lines = MEANINGS.strip().replace("\n =", " =").split("\n")
+    for number, line in enumerate(lines):
+        _LINES.update(dict.fromkeys(map(_split, line.split("=")), number))
+    for words in map(_split, ALIKE):
+        _SYNONYMS.update(dict.fromkeys(words, words))
+
+
+_read_synonyms()
 
 
 def _find_lines(*phrases: Words) -> set[int]:
@@ -130,7 +125,7 @@ class _Name(Struct, frozen=True, gc=False):
         words = frozenset[str]().union(*forms)
         similar = set(words)
         for word in words:
-            similar |= _SYNONYMS.get(word, set())
+            similar |= _SYNONYMS.get(word, words)
         for alias in aliases:
             similar |= _split(alias) | _split(alias.casefold())
         return cls(tuple(forms), words, frozenset(similar), frozenset(lines))
@@ -212,28 +207,30 @@ class Entry(Struct, frozen=True, gc=False):
 
 def read_entries(catalogue: Any) -> list[Entry]:
     """Return the series of a catalogue with their words."""
-    names: dict[tuple[str, str], _Name] = {}
-    paths: dict[ScopePath, _Name] = {}
-    contexts: dict[tuple[str, str], Words] = {}
+
+    @cache
+    def read_name(label: str, metric_id: str) -> _Name:
+        # Without the taxonomy.
+        return _Name.of((label, re.split("[:/]", metric_id)[-1]))
+
+    @cache
+    def read_path(path: ScopePath) -> _Name:
+        aliases: list[str] = []
+        for scope in catalogue.listed_scopes(path):
+            aliases += scope.aliases
+        return _Name.of(catalogue.scope_names(path), aliases)
+
+    @cache
+    def read_context(group_id: str, basis: str) -> Words:
+        group = catalogue.by_group[group_id]
+        texts = (catalogue.name, group_id, basis, group.name, group.cadence)
+        return _Name.of(texts).words
+
     entries = []
     for series in catalogue.series:
-        metric = series.label, series.metric_id
-        if metric not in names:
-            # Without the taxonomy.
-            last_part = re.split("[:/]", series.metric_id)[-1]
-            names[metric] = _Name.of((series.label, last_part))
-        path = series.scopes
-        if path not in paths:
-            aliases: list[str] = []
-            for scope in catalogue.listed_scopes(path):
-                aliases += scope.aliases
-            paths[path] = _Name.of(catalogue.scope_names(path), aliases)
-        key = series.reporting_group_id, series.basis
-        if key not in contexts:
-            group = catalogue.by_group[series.reporting_group_id]
-            texts = (catalogue.name, *key, group.name, group.cadence)
-            contexts[key] = _Name.of(texts).words
-        entries.append(Entry(series, names[metric], paths[path], contexts[key]))
+        name = read_name(series.label, series.metric_id)
+        context = read_context(series.reporting_group_id, series.basis)
+        entries.append(Entry(series, name, read_path(series.scopes), context))
     return entries
 
 
@@ -321,7 +318,8 @@ def _find_loosely(entries: Iterable[Entry], words: Words) -> _Ranked:
     for word in words:
         close: list[str] = []
         if word not in vocabulary:
-            close = alike(word, vocabulary, 1, _ALIKE_SHARE)
+            # In order: of two equally close words always the same one counts.
+            close = alike(word, sorted(vocabulary), 1, _ALIKE_SHARE)
         spelling.update(close or [word])
     matches: list[Entry] = []
     greatest = 1

@@ -77,20 +77,15 @@ class Listing(Protocol):
 
 def _read_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     # A label is a str, which is iterable too.
-    if isinstance(value, (Period, str)):
+    if isinstance(value, str) or not isinstance(value, Iterable):
         value = [value]
-    if not isinstance(value, Iterable):
-        raise SelectionError(
-            "periods must be Periods or their labels, not "
-            f"{checks.short_repr(value)}{period_hint(value)}"
-        )
     periods: dict[Period, None] = {}
     for period in value:
         if isinstance(period, str):
             period = Period.parse(period)
         if not isinstance(period, Period):
             raise SelectionError(
-                "periods must contain Periods or their labels, not "
+                "periods must be Periods or their labels, not "
                 f"{checks.short_repr(period)}{period_hint(period)}"
             )
         # The spec does not define a repeated period, so it is rejected.
@@ -125,24 +120,21 @@ class _Listed:
         Raises:
             SelectionError: none of the catalogues has such a period.
         """
-        listings: list[Any] = []
+        listings: Any = catalogues
         # A Catalogue is iterable too, over its series.
         if hasattr(catalogues, "periods"):
-            listings.append(catalogues)
-        elif isinstance(catalogues, Iterable):
-            listings += catalogues
-        union: set[Period] = set()
+            listings = [catalogues]
         try:
-            for listing in listings:
-                union.update(listing.periods)
-        except AttributeError:
-            listings = []
-        if not listings:
+            parts = [listing.periods for listing in listings]
+        except (AttributeError, TypeError):
+            parts = []
+        if not parts:
             raise SelectionError(
                 "catalogues must be a Catalogue or a collection of them, not "
                 f"{checks.short_repr(catalogues)}; write await "
                 "client.catalogue(entity_id)"
             )
+        union = set[Period]().union(*parts)
         periods = self.among(union)
         if not periods:
             has = f"periods: no catalogue has any of {self}; there are"
@@ -533,15 +525,11 @@ def nothing_selected(
     listing = sorted(periods)
     if not listing:
         return SelectionError(f"{has} no periods")
-    clause, guess = "", None
+    clause = ""
     if isinstance(selection, Rule) and not any(map(selection.admits, listing)):
         clause = f"; none of them has {selection.months} months"
         if selection.end_month:
             clause += f" and ends in month {selection.end_month}"
-        if all(period.duration_months == 0 for period in listing):
-            clause = "; all of them have duration 0 (points in time)"
-            guess = FiscalRange()
     return SelectionError(
-        f"{has} {counted(len(listing), 'period')}, {spanned(listing)}{clause}",
-        instead=guess,
+        f"{has} {counted(len(listing), 'period')}, {spanned(listing)}{clause}"
     )

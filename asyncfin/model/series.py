@@ -119,7 +119,7 @@ def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
             texts.append(f"{member.series_id} ({path}, {member.reporting_group_id})")
     if texts:
         return KeyError(f"no series {key!r}; of that metric: {listed(texts, 5)}")
-    metric_ids = list(dict.fromkeys(map(attrgetter("metric_id"), series)))
+    metric_ids = dict.fromkeys(map(attrgetter("metric_id"), series))
     series_ids = map(attrgetter("series_id"), series)
     text = suggest.quoted(key, [*metric_ids, *series_ids])
     if text == short_repr(key):
@@ -258,15 +258,12 @@ class Series:
         # None would claim that the service has no observation there, which was not
         # requested.
         if key not in self.periods:
-            span = "none"
-            if self.periods:
-                span = spanned(self.periods)
             hint = ""
             if not isinstance(key, Period):
                 hint = period_hint(key)
             raise SelectionError(
                 f"period must be one of the panel's, not {short_repr(period)}: it has "
-                f"{span}{hint}"
+                f"{spanned(self.periods) or 'none'}{hint}"
             )
         return self.values[self.periods.index(key)]
 

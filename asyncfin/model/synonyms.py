@@ -84,6 +84,9 @@ shares outstanding = common shares outstanding = common stock shares outstanding
 
 # Words that mean the same within any label. {liability, debt} do not.
 ALIKE = (
+    "revenue sale turnover",
+    "profit earning",
+    "buyback repurchase",
     "debt borrowing",
     "inventory stock",
     "equity shareholder stockholder",
@@ -93,6 +96,7 @@ ALIKE = (
 # What these stand for, in labels and in what people search for; "R&D" is read as "rd".
 ABBREVIATIONS = {
     "eps": "earnings per share",
+    "dps": "dividends per share",
     "rd": "research and development",
     "sga": "selling general and administrative",
     "da": "depreciation and amortization",

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 
 async def test_words_find_the_best_series(sandbox: Sandbox) -> None:
-    """The whole company first; plurals, initials and other names of a metric are found; typing errors too."""
+    """The whole company first; plurals, abbreviations and other names of a metric are found; typing errors too."""
 
     async def first(words: str) -> tuple[str, str]:
         found = await call("find_series", entities=["Apple"], words=words)
@@ -37,7 +37,7 @@ async def test_words_find_the_best_series(sandbox: Sandbox) -> None:
 
 
 async def test_other_words_are_noted(sandbox: Sandbox) -> None:
-    """They may mean something else; a label, initials and beginnings of words need no note."""
+    """They may mean something else; a label, abbreviations and beginnings of words need no note."""
     async with assistant(sandbox, max_age=60) as call:
 
         async def notes(words: str) -> list[str]:

@@ -272,7 +272,6 @@ def test_texts_are_escaped_in_html() -> None:
     assert "<script" not in html
     assert "<b>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
-    assert html.count("<tr>") == 2
 
 
 COLUMNS = [

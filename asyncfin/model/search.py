@@ -324,8 +324,9 @@ def _find_loosely(entries: Iterable[Entry], words: Words) -> _Ranked:
     matches: list[Entry] = []
     greatest = 1
     for entry in entries:
-        described = spelling & words_by_text[entry.series.description]
-        count = len(described | entry.find_words(spelling))
+        matching_words = spelling & words_by_text[entry.series.description]
+        matching_words |= entry.find_words(spelling)
+        count = len(matching_words)
         if count > greatest:
             greatest, matches = count, []
         if count == greatest:

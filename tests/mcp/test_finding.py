@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 
 async def test_words_find_the_best_series(sandbox: Sandbox) -> None:
-    """The whole company first; plurals, abbreviations and other names of a metric are found; typing errors too."""
+    """The whole company first; plurals, abbreviations, other names, typing errors."""
 
     async def first(words: str) -> tuple[str, str]:
         found = await call("find_series", entities=["Apple"], words=words)

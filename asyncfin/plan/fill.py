@@ -191,8 +191,7 @@ def _match(
 ) -> list[CatalogueSeries]:
     matches = []
     for metric in metrics:
-        for series in catalogue.by_metric[metric]:
-            has_group = groups is None or series.reporting_group_id in groups
-            if has_group and series.scopes in paths:
+        for series in _select_queryable(catalogue.by_metric[metric], groups):
+            if series.scopes in paths:
                 matches.append(series)
     return matches

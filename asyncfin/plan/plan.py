@@ -39,9 +39,6 @@ _CLOSE = 1.1
 # none above it.
 _FEW = 100
 
-# Batches that a notebook shows.
-_SHOWN_BATCHES = 20
-
 _series_id = attrgetter("series_id")
 
 
@@ -162,34 +159,9 @@ class Plan:
         )
 
     def _repr_html_(self) -> str:
-        from asyncfin.html import Table, document
+        from asyncfin.html import document
 
-        heads = (
-            "batch",
-            "metrics",
-            "scope paths",
-            "reporting groups",
-            "series",
-            "requests",
-        )
-        rows = []
-        for number, batch in enumerate(self.batches[:_SHOWN_BATCHES], 1):
-            cells = (
-                number,
-                len(batch.metric_ids),
-                len(batch.scope_combinations),
-                len(batch.reporting_group_ids or ()) or "all",
-                len(batch.home),
-                batch.requests,
-            )
-            rows.append(tuple(map(str, cells)))
-        notes = []
-        if len(self.batches) > len(rows):
-            notes.append(f"{len(self.batches) - len(rows):,} more batches not shown")
-        tables = []
-        if rows:
-            tables.append(Table(heads, rows))
-        return document(str(self).split("\n"), tables, notes)
+        return document(str(self).split("\n"), ())
 
 
 def batches_of(

@@ -11,7 +11,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Coroutine,
     Iterable,
 )
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -196,7 +195,9 @@ class Cache:
             text = f"the cache in {self._place} could not be used: {name}"
             raise OSError(text) from None
 
-    async def _run(self, work: Coroutine[Any, Any, T]) -> T | None:
+    async def _run(
+        self, work: Callable[..., Awaitable[T]], *arguments: Any
+    ) -> T | None:
         """Return the result of an operation on the store, or None if it fails or takes
         too long.
 
@@ -207,11 +208,10 @@ class Cache:
         # Not `now < until`: an event loop can have another clock than the last one.
         is_away = 0 <= loop.time() - self._away_since < _AWAY_SECONDS
         if self._store is None or is_away:
-            work.close()
             return None
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                return await work
+                return await work(*arguments)
         except ArgumentError:
             raise
         except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
@@ -267,7 +267,7 @@ class Partition:
         """
         key = self._account, entity_id, ""
         now = self._cache._clock()
-        stored_record = await self._run(self._read_record(entity_id))
+        stored_record = await self._run(self._read_record, entity_id)
         if stored_record is not None:
             self._memory.observe(key, stored_record, now)
         records = self._memory.records
@@ -295,17 +295,17 @@ class Partition:
         now = self._cache._clock()
         is_new = self._memory.observe(key, record, now)
         if is_new and not token:  # other processes have other digests
-            latest = microseconds(now + FUTURE)
-            await self._run(self._put_record(entity_id, record, latest))
+            await self._run(self._put_record, entity_id, record, now)
 
     async def _put_record(
         self,
         entity_id: str,
         record: EntityRecord,
-        latest: int,
+        now: datetime,
     ) -> None:
         name = f"{await self._make_prefix(entity_id)}/{RECORD}"
         row = seal(encode_record(record), name)
+        latest = microseconds(now + FUTURE)
         await self._store.put_if_later(name, row, latest)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
@@ -314,8 +314,10 @@ class Partition:
         entry = self._memory.get(key)
         if entry.catalogue is not None:
             return entry.catalogue
-        parts = await self._run(self._read(key, (), decode_catalogue)) or {}
-        for catalogue in parts.values():
+        parts: dict[str, Catalogue] | None = await self._run(
+            self._read, key, (), decode_catalogue
+        )
+        for catalogue in (parts or {}).values():
             self._memory.put(key, Entry.of(catalogue))
             return catalogue
         return None
@@ -325,7 +327,7 @@ class Partition:
         key = self._make_key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put(key, Entry.of(catalogue))
         part = secrets.token_hex(8)
-        await self._run(self._put(key, part, 0, encode_catalogue, catalogue))
+        await self._run(self._put, key, part, 0, encode_catalogue, catalogue)
 
     async def blocks(
         self,
@@ -345,7 +347,7 @@ class Partition:
         # the store.
         if series_ids is not None and entry.series_ids.issuperset(series_ids):
             return entry.blocks
-        parts = await self._run(self._read(key, entry.parts, decode_blocks)) or {}
+        parts = await self._run(self._read, key, entry.parts, decode_blocks) or {}
         for part, blocks in parts.items():
             # Not what memory has of it: that may have been evicted meanwhile.
             entry = entry.add(blocks, part)
@@ -372,7 +374,7 @@ class Partition:
         part = secrets.token_hex(8)
         self._memory.add(key, blocks, part)
         series = sum(len(block.series_ids) for block in blocks)
-        await self._run(self._put(key, part, series, encode_blocks, blocks))
+        await self._run(self._put, key, part, series, encode_blocks, blocks)
 
     def count(self, *, hits: int, misses: int) -> None:
         """Count wanted series that were cached, and those that had to be requested."""
@@ -389,7 +391,7 @@ class Partition:
         async with AsyncExitStack() as claim:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOCK_SECONDS):
-                    while await self._run(self._enter(entity_id, claim)) is False:  # noqa: ASYNC110
+                    while await self._run(self._enter, entity_id, claim) is False:  # noqa: ASYNC110
                         await asyncio.sleep(POLL_SECONDS)
             yield
 

@@ -1,8 +1,7 @@
 """The forms in which people and programs get a panel, or the panels of a comparison."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from inspect import isfunction
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +14,7 @@ from asyncfin.optional import library
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import heading
 from asyncfin.table.rows import ENTITY_COLUMNS, Row, rows_of
-from asyncfin.table.show import Latest, Shown, show
+from asyncfin.table.show import Latest, Showable, Shown, show
 from asyncfin.text import NOT_REQUESTED
 from asyncfin.words import Unit
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     from asyncfin.table.columns import Layout
 
 
-class Forms(ABC):
+class Forms(Showable):
     """The forms that Panel and Comparison share."""
 
     __slots__ = ()
@@ -113,20 +112,14 @@ class Forms(ABC):
         `to_arrow`.
 
         The wide one has an index of year, end_month and duration_months, which sorts as
-        periods do; with `labels`, an index of period labels, which does not, whatever
-        `columns` are. Its gaps are NaN, and all its columns are numbers. No dates are
-        derived: fiscal months are not calendar months. ``frame.attrs["asyncfin"]`` is a
-        short text: entity and value version, or of a comparison the entities that
-        failed.
+        periods do; with `labels`, an index of period labels, which does not. Of chosen
+        `columns`, those of the period are the index. Its gaps are NaN, and all its
+        columns are numbers. No dates are derived: fiscal months are not calendar
+        months. ``frame.attrs["asyncfin"]`` is a short text: entity and value version,
+        or of a comparison the entities that failed.
         """
-        from asyncfin.table.columns import column_names
-
         library("pandas", "pandas")
-        names = column_names(columns)
-        has_labels = self._has_entities if labels is None else labels
-        if names is not None and has_labels and (layout or self._layout) == "wide":
-            names = ("period", *names)
-        table = self.to_arrow(layout, labels=labels, columns=names)
+        table = self.to_arrow(layout, columns=columns, labels=labels)
         frame: pandas.DataFrame = pandas_frame(table)
         # One short text, which pandas copies whenever it makes another frame of this
         # one.
@@ -151,17 +144,16 @@ class Forms(ABC):
         frame: polars.DataFrame = from_arrow(table)
         return frame
 
-    def to_csv(self, *, empty: bool = True, raw: bool = False) -> str:
+    def to_csv(self, *, empty: bool = True) -> str:
         """Return CSV (RFC 4180): a line for each series, and a column for each of
         `periods_with_gaps`.
 
         A cell without a value is empty, one that was not requested is ``?``. In a
-        comparison each line begins with the entity.
+        comparison each line begins with the entity. An apostrophe is put before what a
+        spreadsheet would take for a formula.
 
         Args:
             empty: series without a value too.
-            raw: write texts as they are. False: an apostrophe is put before what a
-                spreadsheet would take for a formula.
 
         Raises:
             MalformedAnswerError: a value breaks the spec.
@@ -181,7 +173,7 @@ class Forms(ABC):
                 else:
                     line.append(None if row.grid.covers(period) else NOT_REQUESTED)
             lines.append(line)
-        return csv_text(lines, raw=raw)
+        return csv_text(lines)
 
     def rows(self, unit: Unit | None = None) -> list[Row]:
         """Return how people read each series, in catalogue order: `show` and plots are
@@ -265,25 +257,14 @@ class Forms(ABC):
 
         Raises:
             ArgumentError: `unit` or `width` is not one of these.
+            MalformedAnswerError: a value that is shown breaks the spec.
         """
         return show(
             self._grids,
-            self._write_lines_below,
+            self._write_lines_below(),
             unit,
             width,
             all_series=all_series,
             all_periods=all_periods,
             empty=empty,
         )
-
-    def __str__(self) -> str:
-        return str(self.show())
-
-    def _repr_html_(self) -> str:
-        return self.show()._repr_html_()
-
-
-# So that a TypeError on arguments does not name the private class.
-for _method in vars(Forms).values():
-    if isfunction(_method):
-        _method.__qualname__ = _method.__name__

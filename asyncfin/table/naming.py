@@ -16,10 +16,12 @@ from asyncfin.words import entity_names
 # How much of a label is shown.
 _LONGEST = 1_000
 # What names that are alike get, one after the other, as far as it distinguishes them.
-_IDS: dict[str, Callable[[Row], str]] = {
+_IDS: Mapping[str, Callable[[Row], str]] = {
     "publication": attrgetter("grid.catalogue.dataset_id"),
     "metric": attrgetter("series.metric_id"),
     "series id": attrgetter("series.series_id"),
+    "values": attrgetter("grid.value_version"),
+    "entity id": attrgetter("entity_id"),
 }
 
 
@@ -66,6 +68,12 @@ class SeriesNames:
         texts[last] += row.scale.suffix
         return texts
 
+    @property
+    def joined(self) -> dict[Row, str]:
+        """The name of each series as one text."""
+        names = map(join_texts, self.texts.values())
+        return dict(zip(self.texts, names, strict=True))
+
 
 def join_texts(texts: Iterable[str]) -> str:
     """Join the texts of a series to one name."""
@@ -109,17 +117,42 @@ def name_rows(
             differing_columns[head] = column
     # A single series needs a name in its row too.
     columns = differing_columns or {"series": list(map(attrgetter("label"), rows))}
+    return _distinguish(rows, columns, shared_texts)
+
+
+def id_rows(rows: Sequence[Row], *, entities: bool) -> SeriesNames:
+    """Name series by their ids.
+
+    Args:
+        entities: begin with the entity's id. Value version and publication follow where
+            only they differ.
+    """
+    columns = {}
+    if entities:
+        columns["entity id"] = list(map(_IDS["entity id"], rows))
+    columns["series id"] = list(map(_IDS["series id"], rows))
+    return _distinguish(rows, columns)
+
+
+def _distinguish(
+    rows: Sequence[Row],
+    columns: dict[str, list[str]],
+    shared_texts: Mapping[str, str] = {},
+) -> SeriesNames:
+    """Return names of columns, and of ids as far as these distinguish equal names."""
     for head, get_id in _IDS.items():
-        texts = list(zip(*columns.values(), strict=True))
-        counts = Counter(texts)
-        ids = []
-        for row, row_texts in zip(rows, texts, strict=True):
+        names = list(map(join_texts, zip(*columns.values(), strict=True)))
+        counts = Counter(names)
+        if len(counts) == len(names):
+            break
+        ids, longer_names = [], set()
+        for row, name in zip(rows, names, strict=True):
             id_ = ""
-            if counts[row_texts] > 1:
+            if counts[name] > 1:
                 id_ = get_id(row)
             ids.append(id_)
-        if len(set(zip(texts, ids, strict=True))) > len(counts):
+            longer_names.add((name, id_))
+        if len(longer_names) > len(counts):
             columns[head] = ids
-    texts = list(zip(*columns.values(), strict=True))
-    texts_of = dict(zip(rows, texts, strict=True))
-    return SeriesNames(shared_texts, tuple(columns), texts_of)
+    texts = dict(zip(rows, zip(*columns.values(), strict=True), strict=True))
+    return SeriesNames(shared_texts, tuple(columns), texts)

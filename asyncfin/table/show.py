@@ -5,14 +5,14 @@ A year and its quarters are different quantities, so a table holds periods of on
 duration. A series with values of two durations is in two tables.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cached_property
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from asyncfin import checks
 from asyncfin.errors import printable, shorten
@@ -22,7 +22,7 @@ from asyncfin.optional import library
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import SeriesNames, join_texts, name_rows
 from asyncfin.table.notes import describe_contents, describe_rows, heading
-from asyncfin.table.rows import Row, check_unit, rows_of
+from asyncfin.table.rows import Row, rows_of
 from asyncfin.text import NOT_REQUESTED, cell_width, count_fitting, figure_tables
 from asyncfin.words import Unit, counted, either
 
@@ -45,45 +45,45 @@ _VALUE_COLUMNS = ("period_label", "duration_months", "number", "text")
 _check_width = checks.whole_number(40).optional()
 
 
-@frozen(repr=False, eq=False, slots=False)
+@frozen(repr=False, eq=False)
 class Shown:
     """A table for people: ``str`` and ``repr`` are its text, and a notebook shows it as
     HTML.
-
-    It is not made, and no value decoded, before it is looked at.
     """
 
-    _build: Callable[[], "Parts"] = field(repr=False)
-    _width: int = _WIDTH
-
-    @cached_property
-    def _parts(self) -> "Parts":
-        return self._build()
+    _lines: Sequence[str]
+    _tables: Sequence[Table]
+    _notes: Sequence[str]
+    _width: int
+    _clip: bool
 
     @property
     def heading(self) -> str:
         """The lines above the tables: of what they are, and what all rows share."""
-        return "\n".join(map(printable, self._parts.heading))
+        return "\n".join(map(printable, self._lines))
 
-    @cached_property
+    @property
     def tables(self) -> tuple[str, ...]:
         """The tables, each a text that fits the width."""
         texts: list[str] = []
-        for table in self._parts.tables:
-            caption = ""
+        for table in self._tables:
+            caption = []
             if table.caption:
-                caption = printable(table.caption) + "\n"
-            tables = figure_tables(
-                table.heads, table.rows, table.names, self._width, clip=self._parts.clip
-            )
-            for lines in tables:
-                texts.append(caption + "\n".join(lines))
+                caption.append(printable(table.caption))
+            for lines in figure_tables(
+                table.heads,
+                table.rows,
+                table.names,
+                self._width,
+                clip=self._clip,
+            ):
+                texts.append("\n".join([*caption, *lines]))
         return tuple(texts)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the tables leave out, and what a reader must know, a line each."""
-        return tuple(dict.fromkeys(self._parts.notes))
+        return tuple(dict.fromkeys(self._notes))
 
     def __str__(self) -> str:
         lines = self.heading.split("\n")
@@ -99,22 +99,28 @@ class Shown:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return document(self._parts.heading, self._parts.tables, self.notes)
+        return document(self._lines, self._tables, self.notes)
 
 
-@frozen
-class Parts:
-    """What is shown; `clip` as for `figure_tables`."""
+class Showable(ABC):
+    """What has a table for people."""
 
-    heading: Sequence[str]
-    tables: Sequence[Table]
-    notes: Sequence[str]
-    clip: bool = False
+    __slots__ = ()
+
+    @abstractmethod
+    def show(self) -> Shown:
+        """Return the table that `str` and notebooks show."""
+
+    def __str__(self) -> str:
+        return str(self.show())
+
+    def _repr_html_(self) -> str:
+        return self.show()._repr_html_()
 
 
 def show(
     grids: Sequence[Grid],
-    notes: Callable[[], Sequence[str]],
+    notes: Iterable[str],
     unit: Unit | None,
     width: int | None,
     *,
@@ -122,65 +128,72 @@ def show(
     all_periods: bool,
     empty: bool,
 ) -> Shown:
-    """Show panels as `Panel.show` does; `notes` returns the lines about them."""
-    check_unit("unit", unit)
+    """Show panels as `Panel.show` does; `notes` are the lines about them."""
     _check_width("width", width)
-    columns = width or _WIDTH
-    most_rows: int | None = _SERIES if len(grids) == 1 else _SERIES_OF_MANY
-    if all_series and len(grids) == 1:
-        most_rows = None
-
-    def build() -> Parts:
-        rows = rows_of(grids, unit)
-        lines = [heading(grids)]
-        tables = []
-        candidates: set[Row] = set()
-        table_rows: dict[Row, None] = {}
-        table_periods: set[Period] = set()
-        groups = _group_periods(grids)
-        companies = grids if len(grids) > 1 else ()
-        for periods in groups[:_SECTIONS]:
-            if not all_periods:
-                periods = periods[-_PERIODS:]
-            section = _find_rows(grids, rows, periods, empty)
-            candidates.update(section)
-            if most_rows is not None:
-                section = _choose_rows(section, most_rows)
-            if not section:
-                continue
-            names = name_rows(section, entities=companies)
-            if not all_periods:
-                table = _make_table(names, periods)
-                count = count_fitting(
-                    table.heads, table.rows, table.names, columns, clip=not all_series
-                )
-                periods = periods[-count:]
-            caption = names.caption
-            if len(groups) > 1:
-                duration = counted(periods[0].duration_months, "month")
-                caption = join_texts([f"periods of {duration}", caption])
-            elif caption:
-                lines.append(caption)
-                caption = ""
-            tables.append(_make_table(names, periods, caption))
-            table_rows |= dict.fromkeys(section)
-            table_periods.update(periods)
-        notes_below = _note_hidden(
-            rows,
-            candidates,
-            table_rows,
-            periods=len(table_periods),
-            all_periods=sum(map(len, groups)),
-        )
-        table_lines = chain.from_iterable(table.rows for table in tables)
-        if NOT_REQUESTED in chain.from_iterable(table_lines):
-            notes_below.append(
-                f"{NOT_REQUESTED} was not requested, so there may be a value"
+    width = width or _WIDTH
+    rows = rows_of(grids, unit)
+    companies: Sequence[Grid] = ()
+    limit = _SERIES
+    if len(grids) > 1:
+        companies = grids
+        limit = _SERIES_OF_MANY
+    elif all_series:
+        limit = len(rows)
+    lines = [heading(grids)]
+    tables = []
+    candidates: set[Row] = set()
+    shown_rows: dict[Row, None] = {}
+    shown_periods: set[Period] = set()
+    groups = _group_periods(grids)
+    for periods in groups[:_SECTIONS]:
+        if not all_periods:
+            periods = periods[-_PERIODS:]
+        section = rows
+        if not empty:
+            section = _find_rows(grids, rows, periods)
+        candidates.update(section)
+        section = _choose_rows(section, limit)
+        if not section:
+            continue
+        names = name_rows(section, entities=companies)
+        table = _make_table(names, periods)
+        if not all_periods:
+            count = count_fitting(
+                table.heads, table.rows, table.names, width, clip=not all_series
             )
-        notes_below += [*describe_rows(table_rows), *notes()]
-        return Parts(lines, tables, notes_below, clip=not all_series)
-
-    return Shown(build, columns)
+            periods = periods[-count:]
+        caption = names.caption
+        if len(groups) > 1:
+            duration = counted(periods[0].duration_months, "month")
+            caption = join_texts([f"periods of {duration}", caption])
+        elif caption:
+            lines.append(caption)
+            caption = ""
+        tables.append(_make_table(names, periods, caption))
+        shown_rows |= dict.fromkeys(section)
+        shown_periods.update(periods)
+    notes_below = []
+    period_count = sum(map(len, groups))
+    where = ""
+    if 0 < len(shown_periods) < period_count:
+        where = " in these periods"
+        latest = "latest"
+        verb = "is"
+        if len(shown_periods) > 1:
+            latest = f"latest {len(shown_periods)}"
+            verb = "are"
+        notes_below.append(f"the {latest} of {period_count} periods {verb} shown")
+    if empty_count := len(rows) - len(candidates):
+        notes_below.append(f"{empty_count:,} series without a value{where} left out")
+    if hidden_count := len(candidates) - len(shown_rows):
+        notes_below.append(f"{hidden_count:,} more series not shown")
+    texts = chain.from_iterable(table.rows for table in tables)
+    if NOT_REQUESTED in chain.from_iterable(texts):
+        notes_below.append(
+            f"{NOT_REQUESTED} was not requested, so there may be a value"
+        )
+    notes_below += [*describe_rows(shown_rows), *notes]
+    return Shown(lines, tables, notes_below, width, not all_series)
 
 
 def _group_periods(grids: Sequence[Grid]) -> list[list[Period]]:
@@ -197,64 +210,11 @@ def _group_periods(grids: Sequence[Grid]) -> list[list[Period]]:
 
 
 def _find_rows(
-    grids: Sequence[Grid], rows: Sequence[Row], periods: Sequence[Period], empty: bool
+    grids: Sequence[Grid], rows: Sequence[Row], periods: Sequence[Period]
 ) -> list[Row]:
-    """Return the rows with a value at one of some periods; if `empty`, then the others
-    too.
-    """
+    """Return the rows with a value at one of some periods."""
     ids_of = {grid: grid.find_observed(periods) for grid in grids}
-    observed_rows = [row for row in rows if row.series.series_id in ids_of[row.grid]]
-    if not empty:
-        return observed_rows
-    if len(grids) == 1:
-        return list(rows)
-    return list(dict.fromkeys([*observed_rows, *rows]))
-
-
-def _make_table(
-    names: SeriesNames, periods: Sequence[Period], caption: str = ""
-) -> Table:
-    rows = []
-    for row in names.texts:
-        rows.append([*names.name(row), *map(row.cell, periods)])
-    heads = [*names.heads, *map(str, periods)]
-    return Table(heads, rows, len(names.heads), caption)
-
-
-def _note_hidden(
-    rows: Collection[Row],
-    candidates: Collection[Row],
-    shown_rows: Collection[Row],
-    *,
-    periods: int,
-    all_periods: int,
-) -> list[str]:
-    """Return a line for each kind of thing that is not shown.
-
-    Args:
-        candidates: the rows that have a value, or would be shown without one.
-        periods: how many are shown of all.
-    """
-    lines, where = [], ""
-    if 0 < periods < all_periods:
-        latest = "latest"
-        verb = "is"
-        if periods > 1:
-            latest = f"latest {periods}"
-            verb = "are"
-        lines.append(f"the {latest} of {all_periods} periods {verb} shown")
-        where = " in these periods"
-    if empty := len(rows) - len(candidates):
-        lines.append(f"{empty:,} series without a value{where} left out")
-    if hidden_rows := set(candidates).difference(shown_rows):
-        line = f"{len(hidden_rows):,} more series not shown"
-        shown_entities = set(map(attrgetter("entity_id"), shown_rows))
-        entities = set(map(attrgetter("entity_id"), hidden_rows)) - shown_entities
-        if entities:
-            companies = counted(len(entities), "more company", "more companies")
-            line += f", among them all of {companies}"
-        lines.append(line)
-    return lines
+    return [row for row in rows if row.series.series_id in ids_of[row.grid]]
 
 
 def _choose_rows(rows: Sequence[Row], limit: int) -> list[Row]:
@@ -266,6 +226,17 @@ def _choose_rows(rows: Sequence[Row], limit: int) -> list[Row]:
         firsts.setdefault(row.entity_id, row)
     chosen_rows = list(dict.fromkeys([*firsts.values(), *rows]))[:limit]
     return sorted(chosen_rows, key=rows.index)
+
+
+def _make_table(
+    names: SeriesNames, periods: Sequence[Period], caption: str = ""
+) -> Table:
+    """Make the table of named rows at some periods."""
+    rows = []
+    for row in names.texts:
+        rows.append([*names.name(row), *map(row.cell, periods)])
+    heads = [*names.heads, *map(str, periods)]
+    return Table(heads, rows, len(names.heads), caption)
 
 
 def _wrap(line: str, width: int) -> Iterable[str]:
@@ -282,7 +253,7 @@ def _wrap(line: str, width: int) -> Iterable[str]:
 
 
 @frozen(eq=False, repr=False)
-class Latest:
+class Latest(Showable):
     """The last values of each series. Iterating yields a `Row` for each series that has
     one.
 
@@ -365,35 +336,27 @@ class Latest:
         Raises:
             ArgumentError: as for `Panel.show`.
         """
-        check_unit("unit", unit)
         _check_width("width", width)
-        return Shown(lambda: self._make_parts(unit, limit), width or _WIDTH)
-
-    def _make_parts(self, unit: Unit | None, limit: int) -> Parts:
         rows = self.rows(unit)
         companies = self._grids if len(self._grids) > 1 else ()
         names = name_rows(rows, entities=companies)
         heads = [*names.heads, "period", "value"]
-        lines = []
+        cells = []
         for row in rows:
             for period, text in row.texts.items():
-                lines.append([*names.name(row), period.label, text])
-        notes_below = [*self.notes, *describe_rows(rows)]
+                cells.append([*names.name(row), period.label, text])
+        notes = [*self.notes, *describe_rows(rows)]
         if len(self._grids) == 1:
-            notes_below.append(describe_contents(self._grids[0])[0])
-        if hidden_count := len(lines[limit:]):
-            notes_below.insert(0, f"{counted(hidden_count, 'more value')} not shown")
-        caption_lines = [heading(self._grids)]
+            notes.append(describe_contents(self._grids[0])[0])
+        if hidden_count := len(cells[limit:]):
+            notes.insert(0, f"{counted(hidden_count, 'more value')} not shown")
+        lines = [heading(self._grids)]
         if names.caption:
-            caption_lines.append(names.caption)
-        table = Table(heads, lines[:limit], len(heads) - 1)
-        return Parts(caption_lines, [table] if rows else [], notes_below)
-
-    def __str__(self) -> str:
-        return str(self.show())
+            lines.append(names.caption)
+        tables = []
+        if rows:
+            tables.append(Table(heads, cells[:limit], len(heads) - 1))
+        return Shown(lines, tables, notes, width or _WIDTH, clip=False)
 
     def __repr__(self) -> str:
         return str(self)
-
-    def _repr_html_(self) -> str:
-        return self.show()._repr_html_()

@@ -15,7 +15,7 @@ from asyncfin.model.period import Period
 from asyncfin.optional import pa
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.grid import Grid
-from asyncfin.table.naming import join_texts, name_rows
+from asyncfin.table.naming import id_rows, join_texts, name_rows
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.words import counted, entity_names, spanned
 
@@ -23,45 +23,6 @@ from asyncfin.words import counted, entity_names, spanned
 PERIOD = "period"
 # What may be the index of a wide table, and no name of a series.
 INDEX = (*PERIOD_FIELDS, PERIOD)
-
-
-def _label_rows(
-    rows: Sequence[Row], grids: Sequence[Grid], entities: bool
-) -> dict[Row, str]:
-    """Name each series by the texts that distinguish it, joined.
-
-    Joined they may be alike, or like a column of the index: then ids follow.
-
-    Args:
-        entities: begin each name with the entity's.
-    """
-    companies = grids if entities else ()
-    names = name_rows(rows, group_names=True, entities=companies)
-    texts = map(join_texts, names.texts.values())
-    labels = dict(zip(names.texts, texts, strict=True))
-    ids = _join_ids(rows, entities)
-    counts = Counter([*INDEX, *labels.values()])
-    for row, label in labels.items():
-        if counts[label] > 1:
-            labels[row] = join_texts((label, ids[row]))
-    return labels
-
-
-def _join_ids(rows: Sequence[Row], entities: bool) -> dict[Row, str]:
-    """Name each series by its id, if `entities` with entity id; value version and
-    publication follow where only they differ.
-    """
-    if not entities:
-        return {row: row.series.series_id for row in rows}
-    names: dict[Row, str] = {}
-    for count in (2, 3, 4):
-        for row in rows:
-            series_id, version = row.series.series_id, row.grid.value_version
-            ids = (row.entity_id, series_id, version, row.grid.catalogue.dataset_id)
-            names[row] = join_texts(ids[:count])
-        if len({*names.values()}) == len(rows):
-            break
-    return names
 
 
 def wide_table(
@@ -83,9 +44,13 @@ def wide_table(
         SelectionError: a column is unknown, or two would have the same name.
     """
     rows = rows_of(grids)
-    names = _join_ids(rows, entities)
+    names = id_rows(rows, entities=entities).joined
     if labels:
-        names = _label_rows(rows, grids, entities)
+        companies = grids if entities else ()
+        names = name_rows(rows, group_names=True, entities=companies).joined
+        for row, name in names.items():
+            if name in INDEX:
+                names[row] = join_texts((name, row.series.series_id))
     by_name = dict(zip(names.values(), names, strict=True))
     # A frame with two columns of one name can be read by neither.
     ((name, count),) = Counter([*INDEX, *names.values()]).most_common(1)
@@ -152,11 +117,11 @@ def _choose_columns(columns: Iterable[str], names: Mapping[Row, str]) -> list[st
     """Return the names of the requested columns; a series id means every series that
     has it.
     """
-    names_of = {name: [name] for name in (*INDEX, *names.values())}
+    names_of: dict[str, list[str]] = {}
     for row, name in names.items():
-        of_id = names_of.setdefault(row.series.series_id, [])
-        if of_id != [row.series.series_id]:
-            of_id.append(name)
+        names_of.setdefault(row.series.series_id, []).append(name)
+    for name in (*INDEX, *names.values()):
+        names_of[name] = [name]
     column_names: dict[str, None] = {}
     for name in columns:
         if name not in names_of:
@@ -170,19 +135,18 @@ def _choose_columns(columns: Iterable[str], names: Mapping[Row, str]) -> list[st
 
 def _set_index(names: Sequence[str]) -> bytes:
     """Return the metadata that make columns the index of a DataFrame."""
-    index, columns = [], []
-    for name in names:
-        if name in INDEX:
-            index.append(name)
-            columns.append(
-                {
-                    "name": name,
-                    "field_name": name,
-                    "metadata": None,
-                    "pandas_type": "object",
-                    "numpy_type": "object",
-                }
-            )
+    index = list(filter(INDEX.__contains__, names))
+    columns = []
+    for name in index:
+        columns.append(
+            {
+                "name": name,
+                "field_name": name,
+                "metadata": None,
+                "pandas_type": "object",
+                "numpy_type": "object",
+            }
+        )
     return json.dumps({"index_columns": index, "columns": columns}).encode()
 
 

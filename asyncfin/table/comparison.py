@@ -15,11 +15,10 @@ from asyncfin.table import document
 from asyncfin.table.forms import Forms
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import (
-    ABSENT,
     LATEST,
+    MOST_NAMED,
     MOST_PERIODS_NAMED,
     describe_rows,
-    join_alike,
 )
 from asyncfin.table.panel import Panel, Periods
 from asyncfin.table.rows import rows_of
@@ -27,7 +26,6 @@ from asyncfin.words import counted, entity_names, listed
 
 # How much of a note is shown: a name of the service can have a megabyte.
 _LONGEST = 10_000
-_MOST_COMPANIES = 12
 
 
 @frozen(eq=False, repr=False)
@@ -123,11 +121,9 @@ class Comparison(Forms):
             yield explain(catalogue, self.unknown, "no entity")
         yield from self.lacking()
         names = entity_names(map(attrgetter("catalogue"), self))
-        absent = []
         companies_of: dict[str, list[str]] = {}
         for panel in self:
             entity_id = panel.catalogue.entity_id
-            name = names[entity_id]
             lines: Sequence[str] = panel.notes
             if not panel.value_count:
                 # The lines above show why.
@@ -135,22 +131,15 @@ class Comparison(Forms):
                 if len(panel) or "periods" in self.missing.get(entity_id, ()):
                     lines = [LATEST]
             for line in lines:
-                if line.startswith(ABSENT):
-                    absent.append((name, f"no {line.removeprefix(ABSENT)}"))
-                else:
-                    companies_of.setdefault(line, []).append(name)
-        yield from join_alike(absent)
+                companies_of.setdefault(line, []).append(names[entity_id])
         for line, companies in companies_of.items():
-            if line == LATEST and len(companies) == len(self):
-                yield line
-            else:
-                yield f"{listed(companies, _MOST_COMPANIES)}: {line}"
+            yield f"{listed(companies, MOST_NAMED)}: {line}"
         if len(self) > 1:
             yield "the same fiscal period of two entities can be different months"
         yield from describe_rows(rows_of(self._grids), all_rows=False)
 
     def lacking(self, *, periods: bool = True) -> Iterator[str]:
-        """Yield what companies do not have, a line for each kind.
+        """Yield which companies lack something, a line for each kind.
 
         Of the ids and words of one field a company needs one only: companies report
         under other tags.
@@ -160,25 +149,29 @@ class Comparison(Forms):
                 in them.
         """
         names = entity_names(map(attrgetter("catalogue"), self))
-        pairs = []
+        companies_of: dict[str, list[str]] = {}
         for entity_id, missing in self.missing.items():
             for name, ids in missing.items():
                 unknown = self.unknown.get(name, ())
                 remaining = tuple(filterfalse(unknown.__contains__, ids))
                 kind = ""
                 if name == "periods":
-                    if periods:
-                        kind = listed(remaining, MOST_PERIODS_NAMED)
+                    kind = listed(remaining, MOST_PERIODS_NAMED)
                 elif len(ids) >= len(getattr(self.select, name, None) or ()):
                     kind = name_missing({name: remaining})
-                if remaining and kind:
-                    pairs.append((names[entity_id], f"no {kind}"))
+                if remaining and kind and (periods or name != "periods"):
+                    companies_of.setdefault(kind, []).append(names[entity_id])
         for panel in self if periods else ():
             entity_id = panel.catalogue.entity_id
             is_named = "periods" in self.missing.get(entity_id, ())
             if len(panel) and not panel.value_count and not is_named:
-                pairs.append((names[entity_id], "no value in these periods"))
-        yield from join_alike(pairs)
+                kind = "value in these periods"
+                companies_of.setdefault(kind, []).append(names[entity_id])
+        for kind, companies in companies_of.items():
+            verb = "has"
+            if len(companies) > 1:
+                verb = "have"
+            yield f"{listed(companies, MOST_NAMED)} {verb} no {kind}"
 
     def _describe_failed(self) -> dict[str, str]:
         failures = {}

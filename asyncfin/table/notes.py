@@ -19,11 +19,9 @@ from asyncfin.words import counted, listed, named_entity
 LONGEST_DESCRIPTION = 160
 # How many metrics or entities a line names, how many labels of a panel, and how many
 # periods.
-_MOST = 12
+MOST_NAMED = 12
 _MOST_LABELS = 3
 MOST_PERIODS_NAMED = 6
-# The beginning of the line on requested periods.
-ABSENT = "no data for "
 # The line on series that a query of the last periods leaves empty.
 LATEST = "for the last values of each series, query all periods and call latest()"
 
@@ -56,7 +54,7 @@ def panel_notes(grid: Grid) -> Iterator[str]:
     absent_periods = sorted(set(grid.query_periods) - grid.catalogue_periods)
     if absent_periods:
         labels = listed(list(map(str, absent_periods)), MOST_PERIODS_NAMED)
-        lines.append(f"{ABSENT}{labels}")
+        lines.append(f"no data for {labels}")
     lines += [_note_empty_series(grid), _note_scaled_texts(grid)]
     if grid.is_whole:
         lines += [describe_gaps(grid.gap_runs), describe_uneven(grid.periods)]
@@ -149,20 +147,6 @@ def _list_labels(grid: Grid, series_ids: Iterable[str]) -> str:
     return listed(list(labels), _MOST_LABELS)
 
 
-def join_alike(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield what companies have, a line for each kind, given their names and what
-    follows "has".
-    """
-    by_kind: dict[str, list[str]] = {}
-    for name, kind in pairs:
-        by_kind.setdefault(kind, []).append(name)
-    for kind, names in by_kind.items():
-        if len(names) == 1:
-            yield f"{names[0]} has {kind}"
-        else:
-            yield f"{len(names):,} companies have {kind}: {listed(names, _MOST)}"
-
-
 def describe_rows(rows: Iterable[Row], *, all_rows: bool = True) -> Iterator[str]:
     """Yield the descriptions of series, which state their units: a line for each, with
     its labels. A series whose description is its label has none.
@@ -171,12 +155,11 @@ def describe_rows(rows: Iterable[Row], *, all_rows: bool = True) -> Iterator[str
         all_rows: False: only of labels with two or more descriptions.
     """
     names = name_rows(list(rows), group_names=True)
-    has_entities = "entity" in names.heads
     by_label: dict[str, dict[str, dict[str, None]]] = {}
     for row, texts in names.texts.items():
         columns = dict(zip(names.heads, texts, strict=True))
         label = columns.pop("series", row.label)
-        name = columns["entity"] if has_entities else join_texts(columns.values())
+        name = columns.get("entity") or join_texts(columns.values())
         by_text = by_label.setdefault(_shorten(label), {})
         text = _shorten(row.series.description.strip())
         by_text.setdefault(text, {})[_shorten(name)] = None
@@ -190,15 +173,14 @@ def describe_rows(rows: Iterable[Row], *, all_rows: bool = True) -> Iterator[str
         # First: figures with different units look alike.
         parts = []
         for text, names_of in by_text.items():
-            parts.append(f"{listed(list(names_of), _MOST)}: {text or 'none'}")
+            parts.append(f"{listed(list(names_of), MOST_NAMED)}: {text or 'none'}")
         lines.append(f"{label}, different descriptions: {'; '.join(parts)}")
-    if all_rows:
-        for text, labels in labels_of.items():
-            if text and labels != [text]:
-                lines.append(f"{listed(labels, _MOST)}: {text}")
-    yield from map(printable, lines[:_MOST])
-    if len(lines) > _MOST:
-        yield f"{counted(len(lines) - _MOST, 'more description')} not shown"
+    for text, labels in labels_of.items():
+        if all_rows and text and labels != [text]:
+            lines.append(f"{listed(labels, MOST_NAMED)}: {text}")
+    yield from map(printable, lines[:MOST_NAMED])
+    if hidden_lines := lines[MOST_NAMED:]:
+        yield f"{counted(len(hidden_lines), 'more description')} not shown"
 
 
 def _shorten(text: str) -> str:

@@ -7,11 +7,10 @@ format is what differs between amounts, ratios and percentages. Nor do percentag
 are numbers such as 0.12 and such as 12.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from math import ceil, floor, inf, log10
 from operator import attrgetter
-from os import PathLike
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -19,7 +18,7 @@ from weakref import WeakKeyDictionary
 from attrs import frozen
 
 from asyncfin import checks
-from asyncfin.errors import ArgumentError, SelectionError, printable, shorten_middle
+from asyncfin.errors import SelectionError, printable, shorten_middle
 from asyncfin.model.period import Period
 from asyncfin.optional import library
 from asyncfin.table.gaps import DURATIONS
@@ -49,6 +48,8 @@ _MOST_TICKS = 10
 _LINE_WIDTH = 85
 _LABEL_WIDTH = 60
 _MOST_LABELS = 3
+# What the title has of what all lines share.
+_TITLE_HEADS = ("entity", "series", "scopes")
 _LONGEST_LABEL = 180
 # How much of any text is drawn.
 _LONGEST = 1_000
@@ -56,6 +57,15 @@ _LONGEST = 1_000
 _SHORT_SPAN = 24
 # The largest first.
 _MAGNITUDES = {1e12: " T", 1e9: " B", 1e6: " M", 1e3: " k"}
+
+# What series of different reporting groups have in common.
+_read_meaning = attrgetter(
+    "entity_id",
+    "grid.value_version",
+    "series.metric_id",
+    "series.scopes",
+    "series.basis",
+)
 
 
 @frozen(eq=False)
@@ -112,19 +122,12 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     pyplot = library("matplotlib.pyplot", "plot")
     earlier: list[_Line] = []
     if ax is not None:
-        if isinstance(ax, str | PathLike):
-            raise ArgumentError(
-                f"ax must be an Axes: write .plot().figure.savefig({ax!r}) for a file"
-            )
         checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
         earlier += _find_lines(ax).values()
+    rows = rows_of(grids)
     lines: list[_Line] = []
-    empty_rows: list[Row] = []
-    for row in rows_of(grids):
-        if row_lines := _read_lines(row):
-            lines += row_lines
-        else:
-            empty_rows.append(row)
+    for row in rows:
+        lines += _read_lines(row)
     charts: dict[tuple[str, int], list[_Line]] = {}
     all_lines = [*earlier, *lines]
     for line in all_lines:
@@ -141,13 +144,11 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
             layout="constrained",
         )
         all_axes = list(stack[:, 0])
-    keys = []
-    for chart in charts.values():
-        keys.append([line.key for line in chart])
+    keys = [[line.key for line in chart] for chart in charts.values()]
     entity_ids = list(map(attrgetter("row.entity_id"), earlier))
     entity_ids += map(attrgetter("catalogue.entity_id"), grids)
     colours = Row.colours(keys, entity_ids)
-    missing = _name_missing(grids, map(attrgetter("row"), all_lines), empty_rows)
+    missing = _name_missing(grids, all_lines, rows)
     for axes, chart in zip(all_axes, charts.values(), strict=True):
         for line in chart[len(earlier) :]:
             number = colours[line.key]
@@ -205,28 +206,27 @@ def _check_lines(
 
 
 def _name_missing(
-    grids: Sequence[Grid], drawn_rows: Iterable[Row], empty_rows: Iterable[Row]
+    grids: Sequence[Grid], lines: Sequence[_Line], rows: Sequence[Row]
 ) -> list[str]:
     """Return the names of what has no line: companies, and series of the others.
 
     A series of which another reporting group is drawn is not missing.
     """
-    rows: dict[object, Row] = {}
-    drawn_rows = dict.fromkeys(drawn_rows)
-    for row in [*drawn_rows, *empty_rows]:
-        series = row.series
-        version = row.grid.value_version
-        key = row.entity_id, version, series.metric_id, series.scopes, series.basis
-        rows.setdefault(key, row)
+    drawn_rows = dict.fromkeys(map(attrgetter("row"), lines))
+    by_meaning: dict[object, Row] = {}
+    for row in [*drawn_rows, *rows]:
+        by_meaning.setdefault(_read_meaning(row), row)
     companies = grids if len(grids) > 1 else ()
-    names = name_rows(list(rows.values()), group_names=True, entities=companies)
+    names = name_rows(
+        list(by_meaning.values()), group_names=True, entities=companies
+    ).joined
     company_names = entity_names(map(attrgetter("catalogue"), companies))
     for row in drawn_rows:
         company_names.pop(row.entity_id, None)
     missing = list(company_names.values())
-    for row, texts in names.texts.items():
+    for row, name in names.items():
         if row not in drawn_rows and row.entity_id not in company_names:
-            missing.append(join_texts(texts))
+            missing.append(name)
     return missing
 
 
@@ -253,28 +253,21 @@ def _describe(ax: "Axes", missing: Sequence[str]) -> None:
         if len(durations) > 1:
             texts.append(f"{line.duration} months")
         artist.set_label(_wrap(join_texts(texts)))
-    versions: dict[str, None] = {}
-    descriptions: dict[str, None] = {}
-    for row in rows:
-        versions[VERSION_WORDS[row.grid.value_version]] = None
-        descriptions[row.series.description.strip()] = None
-    texts = []
-    for head in ("entity", "series", "scopes"):
-        texts.append(names.shared_texts.get(head, ""))
-    title = join_texts([*texts, " and ".join(versions)])
-    ax.set_title(_wrap(title), loc="left")
+    versions = dict.fromkeys(map(attrgetter("grid.value_version"), rows))
+    words = " and ".join(map(VERSION_WORDS.__getitem__, versions))
+    texts = [names.shared_texts.get(head, "") for head in _TITLE_HEADS]
+    ax.set_title(_wrap(join_texts([*texts, words])), loc="left")
     # The descriptions state the units.
-    units = ""
+    descriptions = dict.fromkeys(map(attrgetter("series.description"), rows))
+    units = []
     for text in list(descriptions)[:_MOST_LABELS]:
-        units += _wrap(shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH) + "\n"
-    ax.set_ylabel(units.rstrip("\n"), fontsize="small")
+        units.append(_wrap(shorten_middle(text.strip(), _LONGEST_LABEL), _LABEL_WIDTH))
+    ax.set_ylabel("\n".join(filter(None, units)), fontsize="small")
     handles: list[Any] = list(lines)
     if missing:
         line = library("matplotlib.lines", "plot").Line2D
         label = _wrap(f"no value: {listed([*dict.fromkeys(missing)], _MOST_EMPTY)}")
         handles.append(line([], [], linestyle="none", label=label))
-    if (legend := ax.get_legend()) is not None:
-        legend.remove()
     if len(handles) == 1:
         return
     # Without a layout engine the figure has no room for a legend below the axes.

@@ -6,11 +6,11 @@ decided here. Numbers of data are never divided.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
-from itertools import chain
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from attrs import define, field, frozen
 
@@ -75,32 +75,15 @@ class Scale:
     suffix: str = ""
 
     @classmethod
-    def of_rows(
-        cls, rows: Sequence[Collection[Value]], unit: Unit | None
-    ) -> "list[Scale]":
-        """Return the scale of each row of values: one unit, and as many decimals.
-
-        Args:
-            rows: the values of each row.
-            unit: as for `Panel.rows`.
-        """
-        if unit == "auto":
-            unit = _choose_unit(rows)
-        if unit is None:
-            return [cls()] * len(rows)
-        magnitudes = list(map(_find_magnitudes, rows))
-        smallest = min(chain.from_iterable(magnitudes), default=Decimal(1))
-        decimals = _SIGNIFICANT - 1 + POWERS[unit] - smallest.adjusted()
-        divided_scale = cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
-        scales = []
-        for values, row_magnitudes in zip(rows, magnitudes, strict=True):
-            scale = cls()
-            if row_magnitudes:
-                scale = divided_scale
-            elif values:
-                scale = cls(suffix=NOT_DIVIDED)
-            scales.append(scale)
-        return scales
+    def of(cls, values: Collection[Value], unit: Unit | None) -> "Scale":
+        """Return the scale of a row of values, in a unit if they are amounts."""
+        if unit is None or not values:
+            return cls()
+        magnitudes = _find_magnitudes(values)
+        if not magnitudes:
+            return cls(suffix=NOT_DIVIDED)
+        decimals = _SIGNIFICANT - 1 + POWERS[unit] - min(magnitudes).adjusted()
+        return cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
 
     def text(self, value: Value) -> str:
         """Return a value as a cell shows it."""
@@ -256,7 +239,7 @@ class Row:
     @cached_property
     def scale(self) -> Scale:
         """How the values are written."""
-        return Scale.of_rows([self.values.values()], self.requested_unit)[0]
+        return Scale.of(self.values.values(), self.requested_unit)
 
     @property
     def unit(self) -> Unit | None:
@@ -326,61 +309,30 @@ class Row:
 
     @staticmethod
     def colours(
-        charts: "Sequence[Collection[tuple[Row, int]]]", entity_ids: Iterable[str]
+        charts: "Iterable[Iterable[tuple[Row, int]]]", entity_ids: Iterable[str]
     ) -> "dict[tuple[Row, int], int]":
         """Return the number of each line's colour: a company has one in all charts.
 
-        Lines of a company that are in one chart are told apart by what they differ in:
-        metric, scope path, basis, and so on, in all charts alike.
+        The second line of a company in a chart has its second colour, and so on.
 
         Args:
             charts: the lines of each chart, also those without a value. A line is a row
                 and the months of its periods, 0 without a value.
             entity_ids: the entities in the order in which they get colours.
         """
-        lines = dict.fromkeys(chain.from_iterable(charts))
-        identities: dict[Line, tuple[object, ...]] = {}
-        for line in lines:
-            identities[line] = (line[0].entity_id,)
-        for distinctions in zip(*map(_list_distinctions, lines), strict=True):
-            longer = {}
-            for line, distinction in zip(lines, distinctions, strict=True):
-                longer[line] = (*identities[line], distinction)
-            if any(
-                _count(longer, chart) > _count(identities, chart) for chart in charts
-            ):
-                identities = longer
-        order = list(entity_ids)
-        numbers: dict[object, int] = {}
-        colours = {}
-        for line in sorted(lines, key=lambda line: order.index(line[0].entity_id)):
-            colours[line] = numbers.setdefault(identities[line], len(numbers))
+        lines_of: dict[tuple[int, int], list[tuple[Row, int]]] = {}
+        order = list(dict.fromkeys(entity_ids))
+        for chart in charts:
+            counts: Counter[str] = Counter()
+            for line in chart:
+                entity_id = line[0].entity_id
+                place = order.index(entity_id), counts[entity_id]
+                lines_of.setdefault(place, []).append(line)
+                counts[entity_id] += 1
+        colours: dict[tuple[Row, int], int] = {}
+        for number, place in enumerate(sorted(lines_of)):
+            colours |= dict.fromkeys(lines_of[place], number)
         return colours
-
-
-# A line of a chart: a series, and the months of its periods; 0 without a value.
-Line: TypeAlias = tuple[Row, int]
-
-
-def _list_distinctions(line: Line) -> tuple[object, ...]:
-    """Return what lines of one company may differ in, the most natural first."""
-    row, months = line
-    series, grid = row.series, row.grid
-    return (
-        series.metric_id,
-        series.scopes,
-        series.basis,
-        grid.value_version,
-        months,
-        series.series_id,
-        grid.catalogue.dataset_id,
-    )
-
-
-def _count(
-    identities: Mapping[Line, tuple[object, ...]], chart: Collection[Line]
-) -> int:
-    return len(set(map(identities.__getitem__, chart)))
 
 
 def rows_of(

@@ -10,6 +10,7 @@ from itertools import accumulate, chain, count, repeat
 from operator import sub
 from typing import Any
 
+from asyncfin import checks
 from asyncfin.errors import ArgumentError
 from asyncfin.model.frame import SeriesColumn, arrow_type, by_id
 from asyncfin.model.series import CatalogueSeries
@@ -23,7 +24,6 @@ from asyncfin.table.columns import (
     ValueColumn,
     check_layout,
     choose_columns,
-    column_names,
     decoder,
 )
 from asyncfin.table.grid import Grid, describe_panel
@@ -52,7 +52,9 @@ def make_table(
         errors: why entities could not be read, for the metadata.
     """
     check_layout("layout", layout)
-    names = column_names(columns)
+    names = None
+    if columns is not None:
+        names = checks.texts("columns", columns, "name")
     if labels and layout == "long":
         raise ArgumentError("labels=True needs layout='wide'")
     if entities:
@@ -224,32 +226,29 @@ def _wrap_array(values: "array[Any]", type_name: str) -> Any:
 
 def _build_array(entries: list[Any], type_name: str) -> Any:
     """Return the Arrow array of entries."""
-    match type_name:
-        case "int32" | "int64":
-            with suppress(TypeError):  # None: what the service did not state
-                # It shares the memory; Arrow would copy a list entry by entry.
-                return _wrap_array(array(_CODES[type_name], entries), type_name)
-        case "sources":
-            sources = list(chain.from_iterable(entries))
-            items = pa.array([source.item_id for source in sources], pa.string())
-            rows = _build_array([source.row_index for source in sources], "int64")
-            places = [source.column_index for source in sources]
-            children = [items, rows, _build_array(places, "int64")]
-            return _build_lists(type_name, entries, children)
-        case "scopes":
-            refs = list(chain.from_iterable(entries))
-            groups = pa.array([group_id for group_id, _ in refs], pa.string())
-            scopes = pa.array([scope_id for _, scope_id in refs], pa.string())
-            return _build_lists(type_name, entries, [groups, scopes])
+    if type_name == "sources":
+        return _build_sources(entries)
+    if type_name in _CODES:
+        with suppress(TypeError):  # None: what the service did not state
+            # It shares the memory; Arrow would copy a list entry by entry.
+            return _wrap_array(array(_CODES[type_name], entries), type_name)
     return pa.array(entries, arrow_type(type_name))
 
 
-def _build_lists(type_name: str, entries: list[Any], children: list[Any]) -> Any:
-    """Return a column of lists of structs, built from their fields: many times faster
+def _build_sources(entries: list[Any]) -> Any:
+    """Return a column of lists of sources, built from their fields: many times faster
     than from objects.
     """
-    structs = pa.StructArray.from_arrays(
-        children, fields=list(arrow_type(type_name).value_type)
-    )
+    type_ = arrow_type("sources")
+    sources = list(chain.from_iterable(entries))
+    items = [source.item_id for source in sources]
+    rows = [source.row_index for source in sources]
+    places = [source.column_index for source in sources]
+    children = [
+        pa.array(items, pa.string()),
+        _build_array(rows, "int64"),
+        _build_array(places, "int64"),
+    ]
+    structs = pa.StructArray.from_arrays(children, fields=list(type_.value_type))
     offsets = array("i", accumulate(map(len, entries), initial=0))
     return pa.ListArray.from_arrays(_wrap_array(offsets, "int32"), structs)

@@ -11,14 +11,13 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import (
-    Callable,
     Container,
     Iterable,
     Iterator,
     Sequence,
 )
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, count, pairwise
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
@@ -35,7 +34,6 @@ from asyncfin.wire.values import (
     PlannedPage,
     arrays_of,
     decode_arrays,
-    decode_entries,
     values_decoder,
 )
 
@@ -130,26 +128,6 @@ class PageText:
     def whole(self) -> bytes:
         """Return all of the text."""
         return b"".join(map(self.piece, range(len(self.pieces))))
-
-    def array(
-        self, index: int, piece: "Callable[[PageText, int], bytes]"
-    ) -> memoryview:
-        """Return the `values` array of a series of the page; `piece` returns a piece of
-        a text.
-        """
-        read_piece = partial(piece, self)
-        if self._spans is None:
-            # Pieces can be read alone once it is known where the arrays are, which is
-            # found out only here because few texts of most panels are ever read.
-            body = b"".join(map(read_piece, range(len(self.pieces))))
-            self._spans = array("Q", chain.from_iterable(_find_spans(body)))
-        start, end = self._spans[2 * index : 2 * index + 2]
-        # No copy where the text is in one piece.
-        if not self.is_compressed:
-            return memoryview(self.pieces[0])[start:end]
-        first, last = start // PIECE_BYTES, (end - 1) // PIECE_BYTES
-        text = b"".join(map(read_piece, range(first, last + 1)))
-        return memoryview(text)[start - first * PIECE_BYTES : end - first * PIECE_BYTES]
 
 
 def _find_spans(body: bytes) -> Iterator[tuple[int, int]]:
@@ -350,7 +328,7 @@ class Store:
                 entries = [page[index].values for index in indices]
                 if set(map(len, entries)) == {count}:
                     return map(block.axis.ordered, entries)
-        arrays = [self._read_text(block, row) for row in rows]
+        arrays = [self._read_array(block.text, index) for index in indices]
         array_text = b"[%b]" % b",".join(arrays)
         ids = map(block.series_ids.__getitem__, rows)
         single = zip(arrays, indices, ids, strict=True)
@@ -363,20 +341,34 @@ class Store:
         Raises:
             MalformedAnswerError: one violates the spec.
         """
-        index, count = block.page_indices[row], len(block.axis.periods)
         # A page of few values is decoded as a whole, if most of its series are wanted.
         is_mostly_wanted = 2 * len(block.page_indices) > block.page_indices[-1]
         if len(block.positions) <= _FEW_VALUES and is_mostly_wanted:
+            index = block.page_indices[row]
             page = self._decode_page(block.text)
-            if page and len(page[index]) == count:
+            if page and len(page[index]) == len(block.axis.periods):
                 return block.axis.ordered(page[index])
-        text, series_id = self._read_text(block, row), block.series_ids[row]
-        values = decode_entries(values_decoder.one, text, count, index, series_id)
-        return block.axis.ordered(values)
+        (values,) = self.entries(block, [row], values_decoder)
+        return values
 
-    def _read_text(self, block: Block, row: int) -> memoryview:
-        """Return the bytes of a series' `values` array."""
-        return block.text.array(block.page_indices[row], self._piece)
+    def _read_array(self, text: PageText, index: int) -> memoryview:
+        """Return the bytes of the `values` array of a series of a page."""
+        if text._spans is None:
+            # Pieces can be read alone once it is known where the arrays are, which is
+            # found out only here because few texts of most panels are ever read.
+            body = self._read_pieces(text, range(len(text.pieces)))
+            text._spans = array("Q", chain.from_iterable(_find_spans(body)))
+        start, end = text._spans[2 * index : 2 * index + 2]
+        # No copy where the text is in one piece.
+        if not text.is_compressed:
+            return memoryview(text.pieces[0])[start:end]
+        indices = range(start // PIECE_BYTES, (end - 1) // PIECE_BYTES + 1)
+        offset = indices[0] * PIECE_BYTES
+        pieces = memoryview(self._read_pieces(text, indices))
+        return pieces[start - offset : end - offset]
+
+    def _read_pieces(self, text: PageText, indices: Iterable[int]) -> bytes:
+        return b"".join([self._piece(text, index) for index in indices])
 
 
 def _decode_page(text: PageText) -> list[list[Value | None]]:

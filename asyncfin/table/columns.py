@@ -138,28 +138,12 @@ def choose_columns(names: Iterable[str] | None) -> tuple[Column, ...]:
     """
     if names is None:
         return COLUMNS
-    names = dict.fromkeys(names)
+    columns = []
     for name in names:
         if name not in _BY_NAME:
             raise SelectionError(
                 f"columns: no column {suggest.quoted(name, _BY_NAME)}; there are "
                 f"{', '.join(_BY_NAME)}"
             )
-    return tuple(map(_BY_NAME.__getitem__, names))
-
-
-def column_names(names: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the names of columns; a str is one name.
-
-    Raises:
-        ArgumentError: there is something else than names.
-    """
-    if names is None:
-        return None
-    if isinstance(names, str):
-        return (names,)
-    checks.several("columns", names, "names")
-    names = tuple(names)
-    for name in names:  # others may not be hashable
-        checks.instance_of(str)("each of columns", name)
-    return names
+        columns.append(_BY_NAME[name])
+    return tuple(columns)

@@ -3,11 +3,11 @@ view.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from attrs import field, frozen
@@ -52,9 +52,8 @@ class Grid:
     unlisted_ids: tuple[str, ...] = ()
     anchor: Period | None = None
     is_whole: bool = True
-    # `evolve` makes other ones for a cut, whose periods differ.
+    # `evolve` makes another one for a cut, whose periods differ.
     _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
-    _pickers: dict[Axis, Callable[[Any], Any]] = field(init=False, factory=dict)
 
     @cached_property
     def by_id(self) -> dict[str, CatalogueSeries]:
@@ -113,15 +112,13 @@ class Grid:
         periods = set(periods).intersection(self.periods)
         series_ids: set[str] = set()
         for block, rows in self.rows():
-            period_positions = set()
-            for position, period in enumerate(block.axis.periods):
-                if period in periods:
-                    period_positions.add(position)
+            axis = enumerate(block.axis.periods)
+            axis_positions = {place for place, period in axis if period in periods}
             for row in rows:
                 positions, _ = block.observations(row)
                 # The first such position ends the search: of 170,000 values few are
                 # examined.
-                if not period_positions.isdisjoint(positions):
+                if not axis_positions.isdisjoint(positions):
                     series_ids.add(block.series_ids[row])
         return series_ids
 
@@ -201,22 +198,23 @@ class Grid:
         except MalformedAnswerError:
             with self.error_context():
                 raise
-        return tuple(self.pick(block.axis, values))
+        return tuple(self.align(block, row, values))
 
-    def pick(self, axis: Axis, entries: Sequence[T]) -> Sequence[T | None]:
-        """Return the entries of an axis at the periods of the grid, and None at those
-        that it does not have.
+    def align(
+        self, block: Block, row: int, entries: Sequence[T | None]
+    ) -> Sequence[T | None]:
+        """Return a series' entries at the periods of the grid, of those at the periods
+        of its axis.
         """
-        if axis.periods == self.periods:
+        if block.axis.periods == self.periods:
             return entries
-        if axis not in self._pickers:
-            places = find_indices(self.periods, axis.periods)
-            # One C call a series: of a sparse one most periods have no value, and an
-            # entity has thousands. Two more places, because an itemgetter of a single
-            # index returns no tuple.
-            self._pickers[axis] = itemgetter(*places, -1, -1)
-        picked_entries: tuple[T | None, ...] = self._pickers[axis]([*entries, None])
-        return picked_entries[:-2]
+        index_of = self.indices(block.axis)
+        aligned_entries: list[T | None] = [None] * len(self.periods)
+        # Only observations: of a sparse series most periods have no value.
+        for position in block.observations(row)[0]:
+            if (index := index_of[position]) >= 0:
+                aligned_entries[index] = entries[position]
+        return aligned_entries
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
         """Yield each block that holds series of the grid, with the rows of these
@@ -236,12 +234,13 @@ class Grid:
         total = 0
         for block, rows in self.rows():
             indices = self.indices(block.axis)
-            if -1 not in indices and len(rows) == len(block.series_ids):
-                total += len(block.positions)
-                continue
             for row in rows:
-                for position in block.observations(row)[0]:
-                    total += indices[position] >= 0
+                positions, _ = block.observations(row)
+                if -1 in indices:
+                    for position in positions:
+                        total += indices[position] >= 0
+                else:
+                    total += len(positions)
         return total
 
 

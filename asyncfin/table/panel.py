@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 from attrs import evolve, field, frozen
 
 from asyncfin import checks
-from asyncfin.errors import ArgumentError, SelectionError, shorten
+from asyncfin.errors import SelectionError, shorten
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
-from asyncfin.model.selection import (
-    Exact,
-    FiscalRange,
-    Rule,
-    Trailing,
-)
+from asyncfin.model.selection import Exact, FiscalRange, Rule
 from asyncfin.model.series import CatalogueSeries, Series, no_series
 from asyncfin.optional import library
 from asyncfin.table import document, notes
@@ -246,10 +241,6 @@ class Panel(Forms):
         # A list has no hash, so that it can't be looked up.
         if isinstance(key, str) and (head := self._find(key)) is not None:
             return head
-        if isinstance(key, Series | CatalogueSeries):
-            raise KeyError(f"a key is an id: write {key.series_id!r}")
-        if isinstance(key, tuple) and len(key) == 2:
-            raise KeyError(f"no series {key!r}: write panel[{key[0]!r}][{key[1]!r}]")
         if hint := period_hint(key).removeprefix("; write "):
             raise KeyError(
                 f"no series {key!r}: a period is the second key, "
@@ -318,9 +309,8 @@ class Panel(Forms):
             KeyError: the panel does not have the series.
             SelectionError: `period` is neither a Period nor a period's label.
         """
-        is_single = isinstance(key, str | Series) or not isinstance(key, Iterable)
         keys: Iterable[Any] = key
-        if is_single:
+        if isinstance(key, str) or not isinstance(key, Iterable):
             keys = [key]
         heads = list(map(self._find_head, keys))
         return explain_cell(self._grid, heads, _parse_period(period))
@@ -377,11 +367,6 @@ class Panel(Forms):
         Raises:
             SelectionError: a period is named that the panel does not have.
         """
-        if isinstance(periods, Trailing):
-            raise SelectionError(
-                "periods must be periods, Exact, FiscalRange, Annual, Quarterly or "
-                f"HalfYearly, not {checks.short_repr(periods)}"
-            )
         if isinstance(periods, FiscalRange | Rule):
             remaining = periods.among(self.periods)
         else:
@@ -389,9 +374,9 @@ class Panel(Forms):
                 periods = (periods,)
             if not isinstance(periods, Exact):
                 periods = Exact(periods)
-            for period in periods.periods:
-                self.periods.index(period)
             remaining = tuple(sorted(periods.periods))
+            for period in remaining:
+                self.periods.index(period)
         removed_periods = set(self._grid.periods).difference(remaining)
         query_periods = filterfalse(
             removed_periods.__contains__, self._grid.query_periods
@@ -520,15 +505,9 @@ def concat(
             not requested for a panel whose catalogue has it, and another panel shows
             it, so that null would have two meanings.
     """
-    if isinstance(layout, Panel):
-        raise ArgumentError(
-            "panels must be one collection; write concat([first, second])"
-        )
-    # A panel is an iterable of Series, whose missing methods would be a puzzling
-    # complaint.
-    is_single = isinstance(panels, Panel) or not isinstance(panels, Iterable)
     all_panels: Iterable[Any] = panels
-    if is_single:
+    # A panel is an iterable too, of Series.
+    if isinstance(panels, Panel) or not isinstance(panels, Iterable):
         all_panels = [panels]
     grids = []
     for panel in all_panels:

@@ -154,7 +154,7 @@ def test_concat_accepts_panels_only(panel: Panel) -> None:
         concat(wrong)
     with pytest.raises(SelectionError, match="each of panels must be a Panel, not 5"):
         concat(cast("Any", 5))
-    with pytest.raises(ArgumentError, match=r"write concat\(\[first, second\]\)"):
+    with pytest.raises(ArgumentError, match="layout must be 'long' or 'wide', not <Panel"):
         concat(panel, cast("Any", panel))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
+from typing import Any
 from unicodedata import combining, east_asian_width
 
 from asyncfin.errors import printable, shorten, shorten_middle
@@ -130,13 +131,13 @@ def _lines(
     return [*lines[:heads], rule, *lines[heads:]]
 
 
-def fold(text: str, width: int) -> list[str]:
-    """Break a text into lines of at most a width."""
+def fold(text: str, width: int, **options: Any) -> list[str]:
+    """Break a text into lines of at most a width, with options of `textwrap.wrap`."""
     if cell_width(text) <= width:
         return [text]
     # textwrap counts characters. Where a letter takes two cells, half as many fit.
     room = width if cell_width(text) == len(text) else max(1, width // 2)
-    return wrap(text, room) or [""]
+    return wrap(text, room, **options) or [""]
 
 
 def _clip(text: str, width: int) -> str:

@@ -4,20 +4,23 @@ first use.
 
 import json
 from array import array
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, chain, count, repeat
-from operator import sub
+from itertools import accumulate, chain, combinations, count, filterfalse, repeat
+from operator import attrgetter, sub
 from typing import Any
 
 from asyncfin import checks
-from asyncfin.errors import ArgumentError
+from asyncfin.errors import ArgumentError, SelectionError, printable
+from asyncfin.model.catalogue import publication_id
 from asyncfin.model.frame import SeriesColumn, arrow_type, by_id
+from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.optional import compute, pa
-from asyncfin.table import wide
 from asyncfin.table.block import pick_series
 from asyncfin.table.columns import (
+    PERIOD_FIELDS,
     Column,
     Layout,
     PeriodColumn,
@@ -27,12 +30,19 @@ from asyncfin.table.columns import (
     decoder,
 )
 from asyncfin.table.grid import Grid, describe_panel
+from asyncfin.table.naming import id_rows, join_texts, name_rows
+from asyncfin.table.rows import Row, rows_of
+from asyncfin.words import counted, entity_names, spanned
 
 # Observations decoded at a time: the fields of more would not fit into the processor's
 # cache.
 _ROWS = 4_000
 # The codes of arrays whose memory Arrow can share.
 _CODES = {"int32": "i", "int64": "q"}
+# The column of period labels, where labels are requested.
+_PERIOD = "period"
+# What may be the index of a wide table, and no name of a series.
+_INDEX = (*PERIOD_FIELDS, _PERIOD)
 
 
 def make_table(
@@ -52,26 +62,175 @@ def make_table(
         errors: why entities could not be read, for the metadata.
     """
     check_layout("layout", layout)
+    if labels is None:
+        labels = entities and layout == "wide"
     names = None
     if columns is not None:
         names = checks.texts("columns", columns, "name")
     if labels and layout == "long":
         raise ArgumentError("labels=True needs layout='wide'")
     if entities:
-        wide.check_once(grids, layout=layout)
+        _check_once(grids, layout=layout)
     facts: dict[str, Any] = {"panels": list(map(describe_panel, grids))}
     if errors is not None:
         facts["failed"] = errors
     metadata = {b"asyncfin": json.dumps(facts).encode()}
     if layout == "wide":
-        if labels is None:
-            labels = entities
-        return wide.wide_table(grids, names, metadata, labels=labels, entities=entities)
+        return _make_wide_table(
+            grids, names, metadata, labels=labels, entities=entities
+        )
     chosen_columns = choose_columns(names)
     tables = [_make_long_table(grid, chosen_columns) for grid in grids]
     tables = tables or [_make_schema(chosen_columns).empty_table()]
     table = pa.concat_tables(tables).unify_dictionaries()
     return table.replace_schema_metadata(metadata)
+
+
+def _make_wide_table(
+    grids: Sequence[Grid],
+    columns: Iterable[str] | None,
+    metadata: Mapping[bytes, bytes],
+    *,
+    labels: bool,
+    entities: bool,
+) -> Any:
+    """Return one row a period: its fields, or its label if `labels`, then the numbers
+    of each series.
+
+    Args:
+        columns: columns of the index, series ids and names, in their order. None: all.
+        metadata: of the schema.
+
+    Raises:
+        SelectionError: a column is unknown, or two would have the same name.
+    """
+    rows = rows_of(grids)
+    names = id_rows(rows, entities=entities).joined
+    if labels:
+        companies = grids if entities else ()
+        names = name_rows(rows, group_names=True, entities=companies).joined
+        for row, name in names.items():
+            if name in _INDEX:
+                names[row] = join_texts((name, row.series.series_id))
+    by_name = dict(zip(names.values(), names, strict=True))
+    # A frame with two columns of one name can be read by neither.
+    ((name, count),) = Counter([*_INDEX, *names.values()]).most_common(1)
+    if count > 1:
+        raise SelectionError(
+            f"two columns would have the name {name!r}: use layout='long'"
+        )
+    periods = _find_periods(grids)
+    if columns is not None:
+        column_names = _choose_columns(columns, names)
+    elif labels:
+        column_names = [_PERIOD, *by_name]
+    else:
+        column_names = [*PERIOD_FIELDS, *by_name]
+    index = {_PERIOD: pa.array(map(str, periods), pa.string())}
+    for name in PERIOD_FIELDS:
+        index[name] = pa.array(map(attrgetter(name), periods), pa.int32())
+    fields, arrays = [], []
+    for name in column_names:
+        cells = None
+        if name in index:
+            array = index[name]
+        else:
+            row = by_name[name]
+            cells = row.cells
+            numbers = row.grid.numbers(row.series.series_id)
+            array = pa.array(list(map(numbers.get, periods)), pa.float64())
+        fields.append(pa.field(name, array.type, metadata=cells))
+        arrays.append(array)
+    index_metadata = {b"pandas": _set_index(column_names)}
+    schema = pa.schema(fields, metadata={**metadata, **index_metadata})
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _find_periods(grids: Sequence[Grid]) -> list[Period]:
+    """Return the rows of the wide table of panels, oldest first.
+
+    Raises:
+        SelectionError: one of them was not requested for a panel whose catalogue has
+            it. A null would not mean that no value exists.
+    """
+    periods = sorted(set().union(*map(attrgetter("rows_of_wide"), grids)))
+    names = entity_names(map(attrgetter("catalogue"), grids))
+    for grid in grids:
+        missing = list(filterfalse(grid.covers, periods))
+        if missing:
+            name = printable(names[grid.catalogue.entity_id])
+            raise SelectionError(
+                f"{name}: {counted(len(missing), 'period')} ({spanned(missing)}) not "
+                "requested, which its catalogue has and another panel shows: resolve a "
+                "rule such as Quarterly(last=8) over all catalogues, exact = "
+                "rule.resolve(catalogues), and request exact of each entity, or use "
+                "layout='long'"
+            )
+    return periods
+
+
+def _choose_columns(columns: Iterable[str], names: Mapping[Row, str]) -> list[str]:
+    """Return the names of the requested columns; a series id means every series that
+    has it.
+    """
+    names_of: dict[str, list[str]] = {}
+    for row, name in names.items():
+        names_of.setdefault(row.series.series_id, []).append(name)
+    for name in (*_INDEX, *names.values()):
+        names_of[name] = [name]
+    column_names: dict[str, None] = {}
+    for name in columns:
+        if name not in names_of:
+            raise SelectionError(
+                f"columns must be {', '.join(_INDEX)} or series of the table, not "
+                f"{name!r}"
+            )
+        column_names |= dict.fromkeys(names_of[name])
+    return list(column_names)
+
+
+def _set_index(names: Sequence[str]) -> bytes:
+    """Return the metadata that make columns the index of a DataFrame."""
+    index = list(filter(_INDEX.__contains__, names))
+    columns = []
+    for name in index:
+        columns.append(
+            {
+                "name": name,
+                "field_name": name,
+                "metadata": None,
+                "pandas_type": "object",
+                "numpy_type": "object",
+            }
+        )
+    return json.dumps({"index_columns": index, "columns": columns}).encode()
+
+
+def _check_once(grids: Iterable[Grid], *, layout: str) -> None:
+    """Reject panels of which two have the same series, as its values would be in a
+    table twice.
+
+    Raises:
+        SelectionError: they do. In the long layout, parts of a series at different
+            periods are allowed.
+    """
+    versions: dict[tuple[str, str, str], list[Grid]] = {}
+    for grid in grids:
+        catalogue = grid.catalogue
+        publication = publication_id(catalogue.dataset_id)
+        key = (catalogue.entity_id, publication, grid.value_version)
+        versions.setdefault(key, []).append(grid)
+    # Within a version: to compare each panel with all others takes seconds for a
+    # thousand.
+    for same_version in versions.values():
+        for grid, later_grid in combinations(same_version, 2):
+            is_apart = set(grid.periods).isdisjoint(later_grid.periods)
+            twice = sorted(grid.by_id.keys() & later_grid.by_id.keys())
+            if twice and not (is_apart and layout == "long"):
+                raise SelectionError(
+                    f"the same series twice: {printable(grid.catalogue.name)} has "
+                    f"{twice[0]!r} in two of the panels"
+                )
 
 
 def _make_schema(columns: Iterable[Column]) -> Any:
@@ -120,8 +279,13 @@ class _Observations:
             periods.append(indices.take(_wrap_array(block.positions, "int32")))
         chunks = pa.chunked_array(periods, arrow_type("int32"))
         joined_periods = chunks.combine_chunks()
-        self._order = _order(_wrap_array(series, "int32"), joined_periods)
-        self._series = _wrap_array(series, "int32").take(self._order)
+        all_series = _wrap_array(series, "int32")
+        # The sort is stable: within a series the rows stay oldest first. Those of
+        # periods outside the grid are left out.
+        order = compute.sort_indices(all_series)
+        is_inside = compute.greater_equal(joined_periods, 0)
+        self._order = order.filter(is_inside.take(order))
+        self._series = all_series.take(self._order)
         self._periods = joined_periods.take(self._order)
         self._numbers = _wrap_array(numbers, "float64").take(self._order)
         self._by_key: dict[Any, tuple[Sequence[CatalogueSeries], Any]] = {}
@@ -167,27 +331,26 @@ class _Observations:
         Raises:
             MalformedAnswerError: one of the fields breaks the spec.
         """
-        chunks: dict[str, list[Any]] = {}
+        chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
         for values in self._decode_chunks(columns):
             for column in columns:
-                chunk = _build_array(column.read(values), column.type)
-                chunks.setdefault(column.name, []).append(chunk)
-        columns_in_order = {}
+                array = _build_array(column.read(values), column.type)
+                chunks[column.name].append(array)
+        arrays = {}
         # The sources, which are the largest, are joined first, while there is little
         # else. Popped, so that the chunks of a column are released as soon as they are
         # joined.
         for column in reversed(columns):
-            parts = pa.chunked_array(
-                chunks.pop(column.name, []), arrow_type(column.type)
-            )
+            type_ = arrow_type(column.type)
+            parts = pa.chunked_array(chunks.pop(column.name), type_)
             entries = parts.unify_dictionaries().combine_chunks().take(self._order)
             # The words of a dictionary are in the order of reading. Encoding them again
             # puts them in the order of the rows, so that equal panels are equal tables,
             # whatever the order of their pages.
             if column.type == "word":
                 entries = entries.dictionary_decode().dictionary_encode()
-            columns_in_order[column.name] = entries
-        return columns_in_order
+            arrays[column.name] = entries
+        return arrays
 
     def _decode_chunks(self, columns: Sequence[ValueColumn]) -> Iterator[list[Any]]:
         """Yield the decoded observations, in the order of reading, `_ROWS` or a few
@@ -195,26 +358,17 @@ class _Observations:
         """
         kinds = {column.field: column.kind for column in columns}
         chunk: list[Any] = []
-        # Without such a column nothing is decompressed.
-        for block, rows in self._grid.rows() if columns else ():
-            entries = self._grid.store.entries(
-                block, rows, decoder(tuple(kinds.items()))
-            )
+        if not columns:  # nothing is decompressed
+            return
+        observation_decoder = decoder(tuple(kinds.items()))
+        for block, rows in self._grid.rows():
+            entries = self._grid.store.entries(block, rows, observation_decoder)
             chunk.extend(filter(None, chain.from_iterable(entries)))
             if len(chunk) >= _ROWS:
                 yield chunk
                 chunk = []
         if chunk:
             yield chunk
-
-
-def _order(series: Any, periods: Any) -> Any:
-    """Return the indices of the rows in order of series, without those of periods
-    outside the grid.
-    """
-    # The sort is stable: within a series the rows stay oldest first.
-    order = compute.sort_indices(series)
-    return order.filter(compute.greater_equal(periods, 0).take(order))
 
 
 def _wrap_array(values: "array[Any]", type_name: str) -> Any:

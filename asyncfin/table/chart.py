@@ -21,8 +21,7 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable, shorten_middle
 from asyncfin.model.period import Period
 from asyncfin.optional import library
-from asyncfin.table.gaps import DURATIONS
-from asyncfin.table.grid import Grid
+from asyncfin.table.grid import DURATIONS, Grid
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.words import VERSION_WORDS, entity_names, listed

@@ -6,9 +6,9 @@ from array import array
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby, pairwise
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from attrs import field, frozen
 
@@ -19,9 +19,15 @@ from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Value
 from asyncfin.table.block import Axis, Block, Store, find_indices
-from asyncfin.table.gaps import MOST_ROWS, GapRun, gap_runs
 
 T = TypeVar("T")
+GapRun: TypeAlias = tuple[Period, ...]
+
+# The durations whose periods follow each other at their own length. Of others, such as
+# half-years that overlap, none is missed.
+DURATIONS = (3, 12)
+# A longer run of gaps is only named: rows for it would be most of a table.
+MOST_ROWS = 40
 
 
 @frozen(eq=False)
@@ -65,6 +71,10 @@ class Grid:
         for series in self.series:
             by_metric.setdefault(series.metric_id, []).append(series)
         return by_metric
+
+    @cached_property
+    def _periods(self) -> frozenset[Period]:
+        return frozenset(self.periods)
 
     @cached_property
     def _query_periods(self) -> frozenset[Period]:
@@ -124,10 +134,27 @@ class Grid:
 
     @cached_property
     def gap_runs(self) -> tuple[GapRun, ...]:
-        """The missing periods between those of the grid, in uninterrupted runs."""
+        """The missing periods between those of the grid, in uninterrupted runs, by
+        duration, oldest first.
+
+        A period is missing if it was requested, or the catalogue does not have it. One
+        that the catalogue has nowhere begins or ends no gap.
+        """
+        runs: list[GapRun] = []
         if not self.is_whole:
             return ()
-        return gap_runs(self.periods, self._query_periods, self.catalogue_periods)
+        listed_periods = list(filter(self.catalogue_periods.__contains__, self.periods))
+        for earlier, later in pair_periods(listed_periods):
+            duration = earlier.duration_months
+            ends = range(earlier.fiscal_end + duration, later.fiscal_end, duration)
+            between = (Period.ending(end, duration) for end in ends)
+            for is_gap, run in groupby(between, self._is_missing):
+                if is_gap:
+                    runs.append(tuple(run))
+        return tuple(runs)
+
+    def _is_missing(self, period: Period) -> bool:
+        return self.covers(period) and period not in self._periods
 
     @property
     def gaps(self) -> tuple[Period, ...]:
@@ -242,6 +269,14 @@ class Grid:
                 else:
                     total += len(positions)
         return total
+
+
+def pair_periods(periods: Sequence[Period]) -> Iterator[tuple[Period, Period]]:
+    """Yield each quarter and each year with the next one."""
+    for duration in DURATIONS:
+        yield from pairwise(
+            period for period in periods if period.duration_months == duration
+        )
 
 
 def describe_panel(grid: Grid) -> dict[str, Any]:

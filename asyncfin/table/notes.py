@@ -7,13 +7,12 @@ from operator import attrgetter
 
 from asyncfin.errors import printable, shorten_middle
 from asyncfin.model.judge import unstated_notes
+from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
-from asyncfin.table.gaps import describe_gaps, describe_uneven
-from asyncfin.table.grid import Grid
+from asyncfin.table.grid import GapRun, Grid, pair_periods
 from asyncfin.table.naming import join_texts, name_rows
-from asyncfin.table.reasons import explain_empty, span
 from asyncfin.table.rows import Row, scaling
-from asyncfin.words import counted, listed, named_entity
+from asyncfin.words import counted, listed, named_entity, spanned
 
 # The length of a description. Many end with the unit, so the middle is cut.
 LONGEST_DESCRIPTION = 160
@@ -22,6 +21,8 @@ LONGEST_DESCRIPTION = 160
 MOST_NAMED = 12
 _MOST_LABELS = 3
 MOST_PERIODS_NAMED = 6
+# How many runs of gaps, or uneven distances, a line names.
+_MOST_RUNS = 6
 # The line on series that a query of the last periods leaves empty.
 LATEST = "for the last values of each series, query all periods and call latest()"
 
@@ -57,8 +58,8 @@ def panel_notes(grid: Grid) -> Iterator[str]:
         lines.append(f"no data for {labels}")
     lines += [_note_empty_series(grid), _note_scaled_texts(grid)]
     if grid.is_whole:
-        lines += [describe_gaps(grid.gap_runs), describe_uneven(grid.periods)]
-    lines += [_note_containing_paths(grid), explain_empty(grid)]
+        lines += [_describe_gaps(grid.gap_runs), _describe_uneven(grid.periods)]
+    lines += [_note_containing_paths(grid), _explain_empty(grid)]
     lines += unstated_notes(grid.catalogue, grid.select)
     if grid.anchor is not None:
         labels = _list_labels(grid, find_anchoring(grid))
@@ -83,6 +84,28 @@ def find_anchoring(grid: Grid) -> tuple[str, ...]:
     anchors = [period for period in grid.periods if period.fiscal_end == end]
     ids = grid.find_observed(anchors)
     return tuple(filter(ids.__contains__, grid.by_id))
+
+
+def _describe_uneven(periods: Sequence[Period]) -> str:
+    """Name the quarters and years that do not follow the one before at a multiple of
+    their length; "" if all do. Four rows are then no year.
+    """
+    spans = []
+    for earlier, later in pair_periods(periods):
+        if (later.fiscal_end - earlier.fiscal_end) % earlier.duration_months:
+            spans.append(spanned([earlier, later]))
+    if not spans:
+        return ""
+    return f"uneven distances: {listed(spans, _MOST_RUNS)}"
+
+
+def _describe_gaps(runs: Sequence[GapRun]) -> str:
+    """Describe the gaps in a line: how many there are, and which; "" without any."""
+    if not runs:
+        return ""
+    number = sum(map(len, runs))
+    spans = listed(list(map(spanned, sorted(runs))), _MOST_RUNS)
+    return f"{counted(number, 'gap')}, where no series has a value: {spans}"
 
 
 def _note_empty_series(grid: Grid) -> str:
@@ -185,3 +208,33 @@ def describe_rows(rows: Iterable[Row], *, all_rows: bool = True) -> Iterator[str
 
 def _shorten(text: str) -> str:
     return shorten_middle(text, LONGEST_DESCRIPTION)
+
+
+def _explain_empty(grid: Grid) -> str:
+    """Explain why a panel has no value, as far as its catalogue shows; "" if it has
+    one.
+    """
+    if grid.value_count:
+        return ""
+    if not grid.series:
+        return "no values, because no series is selected"
+    groups = grid.catalogue.by_group
+    cadences: dict[str, None] = {}
+    for series in grid.series:
+        cadences[groups[series.reporting_group_id].cadence] = None
+    when = "the requested periods"
+    if grid.periods:
+        when = span(grid.periods)
+    return (
+        f"no values, because no series has one in {when}; the cadence of their "
+        f"reporting groups is {listed(list(cadences))}, and the catalogue has "
+        f"{span(grid.catalogue.periods)}: choose other series or periods"
+    )
+
+
+def span(periods: Sequence[Period]) -> str:
+    """Describe how many periods there are, and which."""
+    count = counted(len(periods), "period")
+    if not periods:
+        return count
+    return f"{count}, {spanned(periods)}"

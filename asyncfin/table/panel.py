@@ -20,7 +20,7 @@ from asyncfin.optional import library
 from asyncfin.table import document, notes
 from asyncfin.table.forms import Forms
 from asyncfin.table.grid import Grid, describe_panel
-from asyncfin.table.reasons import explain_cell, span
+from asyncfin.table.reasons import explain_cell
 from asyncfin.wire.values import series_of
 from asyncfin.words import counted, listed, named_entity
 
@@ -54,7 +54,7 @@ class Periods(tuple[Period, ...]):
         period = _parse_period(period)
         if period not in self:
             raise SelectionError(
-                f"the panel has no period {period}; it has {span(self)}"
+                f"the panel has no period {period}; it has {notes.span(self)}"
             )
         return super().index(period, *bounds)
 

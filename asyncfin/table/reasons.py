@@ -1,6 +1,4 @@
-"""Why a cell of a panel is empty, or a panel as a whole, as far as its responses and
-its catalogue show.
-"""
+"""Why a cell of a panel is empty, as far as its responses and its catalogue show."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,7 +9,7 @@ from asyncfin.model.period import Period, fiscal_month
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.grid import Grid
-from asyncfin.words import counted, either, listed, spanned
+from asyncfin.words import counted, either, spanned
 
 
 def explain_cell(
@@ -87,33 +85,3 @@ def _find_inactive_scopes(grid: Grid, path: ScopePath, period: Period) -> Iterat
             if end:
                 bounds += f" until {fiscal_month(end)}"
             yield f"{name} was active {bounds.strip()}"
-
-
-def explain_empty(grid: Grid) -> str:
-    """Explain why a panel has no value, as far as its catalogue shows; "" if it has
-    one.
-    """
-    if grid.value_count:
-        return ""
-    if not grid.series:
-        return "no values, because no series is selected"
-    groups = grid.catalogue.by_group
-    cadences: dict[str, None] = {}
-    for series in grid.series:
-        cadences[groups[series.reporting_group_id].cadence] = None
-    when = "the requested periods"
-    if grid.periods:
-        when = span(grid.periods)
-    return (
-        f"no values, because no series has one in {when}; the cadence of their "
-        f"reporting groups is {listed(list(cadences))}, and the catalogue has "
-        f"{span(grid.catalogue.periods)}: choose other series or periods"
-    )
-
-
-def span(periods: Sequence[Period]) -> str:
-    """Describe how many periods there are, and which."""
-    count = counted(len(periods), "period")
-    if not periods:
-        return count
-    return f"{count}, {spanned(periods)}"

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -23,7 +22,7 @@ from asyncfin.table.grid import Grid
 from asyncfin.table.naming import SeriesNames, join_texts, name_rows
 from asyncfin.table.notes import describe_contents, describe_rows, heading
 from asyncfin.table.rows import Row, rows_of
-from asyncfin.text import NOT_REQUESTED, cell_width, count_fitting, figure_tables
+from asyncfin.text import NOT_REQUESTED, count_fitting, figure_tables, fold
 from asyncfin.words import Unit, counted, either
 
 if TYPE_CHECKING:
@@ -92,7 +91,12 @@ class Shown:
         lines += ["", *self.notes]
         parts: list[str] = []
         for line in lines:
-            parts += _wrap(line, self._width)
+            parts += fold(
+                shorten(line, _LONGEST),
+                self._width,
+                subsequent_indent="  ",
+                break_on_hyphens=False,
+            )
         return "\n".join(parts)
 
     def __repr__(self) -> str:
@@ -201,12 +205,10 @@ def _group_periods(grids: Sequence[Grid]) -> list[list[Period]]:
     years, nine months, then all others.
     """
     by_duration: dict[int, list[Period]] = {}
-    for duration in _DURATIONS:
-        by_duration[duration] = []
-    periods = set().union(*map(attrgetter("periods"), grids))
-    for period in sorted(periods, key=attrgetter("duration_months", "fiscal_end")):
+    for period in sorted(set().union(*map(attrgetter("periods"), grids))):
         by_duration.setdefault(period.duration_months, []).append(period)
-    return list(filter(None, by_duration.values()))
+    durations = dict.fromkeys([*_DURATIONS, *sorted(by_duration)])
+    return [by_duration[months] for months in durations if months in by_duration]
 
 
 def _find_rows(
@@ -237,19 +239,6 @@ def _make_table(
         rows.append([*names.name(row), *map(row.cell, periods)])
     heads = [*names.heads, *map(str, periods)]
     return Table(heads, rows, len(names.heads), caption)
-
-
-def _wrap(line: str, width: int) -> Iterable[str]:
-    """Wrap a line, unless it fits: the lines of tables do, and their blanks count."""
-    line = shorten(line, _LONGEST)
-    if (cells := cell_width(line)) <= width:
-        return [line]
-    # textwrap counts characters: where some are two cells wide, half as many always
-    # fit.
-    room = width
-    if cells != len(line):
-        room = width // 2
-    return wrap(line, room, subsequent_indent="  ", break_on_hyphens=False)
 
 
 @frozen(eq=False, repr=False)

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved
-from asyncfin.table.gaps import MOST_ROWS
+from asyncfin.table.grid import MOST_ROWS
 from tests import examples
 from tests.answers import EVER, panel_of
 

@@ -313,16 +313,14 @@ class _Observations:
         if key is by_id:
             return self._grid.series, self._series
         if key not in self._by_key:
-            places: dict[Hashable, int] = {}
-            indices, examples = array("i"), []
-            for series in self._grid.series:
-                entry = key and key(series)
-                if entry not in places:
-                    places[entry] = len(places)
-                    examples.append(series)
-                indices.append(places[entry])
+            examples: dict[Hashable, CatalogueSeries] = {}
+            entries = [key and key(series) for series in self._grid.series]
+            for entry, series in zip(entries, self._grid.series, strict=True):
+                examples.setdefault(entry, series)
+            places = dict(zip(examples, count()))
+            indices = array("i", map(places.__getitem__, entries))
             rows = _wrap_array(indices, "int32").take(self._series)
-            self._by_key[key] = examples, rows
+            self._by_key[key] = list(examples.values()), rows
         return self._by_key[key]
 
     def decode_columns(self, columns: Sequence[ValueColumn]) -> dict[str, Any]:

@@ -311,7 +311,10 @@ class Store:
                 yield block, [row - first for row in in_block]
 
     def entries(
-        self, block: Block, rows: Sequence[int], decoder: ArraysDecoder[T]
+        self,
+        block: Block,
+        rows: Sequence[int],
+        decoder: ArraysDecoder[T],
     ) -> Iterable[list[T | None]]:
         """Return the entries of some series' `values` arrays, by the block's axis.
 

@@ -55,7 +55,12 @@ _LONGEST = 1_000
 # Over fewer months than this every period is labelled; over more, only year ends.
 _SHORT_SPAN = 24
 # The largest first.
-_MAGNITUDES = {1e12: " T", 1e9: " B", 1e6: " M", 1e3: " k"}
+_MAGNITUDES = {
+    1e12: " T",
+    1e9: " B",
+    1e6: " M",
+    1e3: " k",
+}
 
 # What series of different reporting groups have in common.
 _read_meaning = attrgetter(
@@ -181,7 +186,10 @@ def _find_lines(ax: "Axes") -> "dict[Line2D, _Line]":
 
 
 def _check_lines(
-    grids: Sequence[Grid], lines: Sequence[_Line], earlier: int, has_formats: bool
+    grids: Sequence[Grid],
+    lines: Sequence[_Line],
+    earlier: int,
+    has_formats: bool,
 ) -> None:
     """Reject what cannot be drawn, before the user's axes change."""
     if not lines:
@@ -299,7 +307,12 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
     ax.set_xticks(ends, labels, fontsize="small")
 
 
-def _format_tick(ax: "Axes", percent: int, number: float, _: object = None) -> str:
+def _format_tick(
+    ax: "Axes",
+    percent: int,
+    number: float,
+    _: object = None,
+) -> str:
     """Return the label of a tick, which is exactly its number.
 
     Args:

@@ -78,7 +78,12 @@ def _read_period(field: str, name: str = "", kind: str = "int32") -> PeriodColum
     return PeriodColumn(name or field, kind, lambda _, period: read(period))
 
 
-def _read_value(name: str, type_name: str, field: str = "", kind: Any = str) -> Column:
+def _read_value(
+    name: str,
+    type_name: str,
+    field: str = "",
+    kind: Any = str,
+) -> Column:
     read = attrgetter(field or name)
     return ValueColumn(
         name, type_name, field or name, kind, lambda values: list(map(read, values))

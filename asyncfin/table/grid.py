@@ -228,7 +228,10 @@ class Grid:
         return tuple(self.align(block, row, values))
 
     def align(
-        self, block: Block, row: int, entries: Sequence[T | None]
+        self,
+        block: Block,
+        row: int,
+        entries: Sequence[T | None],
     ) -> Sequence[T | None]:
         """Return a series' entries at the periods of the grid, of those at the periods
         of its axis.

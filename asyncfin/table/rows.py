@@ -29,7 +29,11 @@ from asyncfin.table.grid import Grid
 from asyncfin.text import GAP, NOT_REQUESTED
 from asyncfin.words import Unit, number_text
 
-POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
+POWERS: dict[Unit, int] = {
+    "thousands": 3,
+    "millions": 6,
+    "billions": 9,
+}
 check_unit = checks.one_of(*POWERS, "auto").optional()
 # What the name of a row ends with where a unit was requested, and the row has none.
 NOT_DIVIDED = " (not divided)"

@@ -313,7 +313,11 @@ class Latest(Showable):
         return frame
 
     def show(
-        self, unit: Unit | None = None, width: int | None = None, *, limit: int = 40
+        self,
+        unit: Unit | None = None,
+        width: int | None = None,
+        *,
+        limit: int = 40,
     ) -> Shown:
         """Return the table that `str` and notebooks show, as `Panel.show` does.
 

@@ -103,6 +103,8 @@ def test_columns_are_in_the_requested_order(panel: Panel) -> None:
         panel.to_arrow(columns=["numbre"])
     with pytest.raises(SelectionError, match=r"^columns must be an iterable of names, .* not 5$"):
         panel.to_arrow(columns=5)  # type: ignore[arg-type]
+    with pytest.raises(SelectionError, match="columns must name at least one name"):
+        panel.to_arrow(columns=[])
     with pytest.raises(ArgumentError, match=r"each of columns must be a str, not \['number'\]"):
         panel.to_arrow(columns=[["number"]])  # type: ignore[list-item]
     with pytest.raises(SelectionError, match="layout must be 'long' or 'wide', not 'tall'"):

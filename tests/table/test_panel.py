@@ -175,4 +175,6 @@ async def test_broken_values_are_reported() -> None:
         attrgetter("values")(panel["b.annual"])
     with pytest.raises(MalformedAnswerError, match=where):
         panel.check()
+    with pytest.raises(MalformedAnswerError, match=where):
+        panel.show()
     panel.where(lambda series: series.series_id == "a.annual").check()

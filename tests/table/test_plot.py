@@ -64,6 +64,15 @@ async def test_a_company_has_one_colour(pyplot: Any) -> None:
     assert colours == [{"First": "C0", "Third": "C2"}, {"First": "C0", "Second": "C1", "Third": "C2"}]
 
 
+async def test_line_of_a_company_has_own_colour() -> None:
+    """Its second line has its second colour on all axes; the next company's follow."""
+    numbers = {f"{metric}.annual": {FY23: 1, FY24: 2} for metric in ("sales", "costs", "rate", "share")}
+    panel = with_texts(await panel_of(numbers, [FY23, FY24]), "number_format", {"rate": "0%", "share": "0%"})
+    panels = [renamed(panel, name, f"O-{name}") for name in ("First", "Second")]
+    for axes in together(panels).plot().figure.axes:
+        assert [line.get_color() for line in axes.lines] == ["C0", "C1", "C2", "C3"]
+
+
 async def test_legend_names_series_without_value() -> None:
     """A line that is missing would be taken for one that was not requested."""
     axes = (await panel_of(NUMBERS, [FY23, FY24, Q1, Q2])).plot()

@@ -64,7 +64,7 @@ async def test_a_company_has_one_colour(pyplot: Any) -> None:
     assert colours == [{"First": "C0", "Third": "C2"}, {"First": "C0", "Second": "C1", "Third": "C2"}]
 
 
-async def test_line_of_a_company_has_own_colour() -> None:
+async def test_second_line_has_own_colour() -> None:
     """Its second line has its second colour on all axes; the next company's follow."""
     numbers = {f"{metric}.annual": {FY23: 1, FY24: 2} for metric in ("sales", "costs", "rate", "share")}
     panel = with_texts(await panel_of(numbers, [FY23, FY24]), "number_format", {"rate": "0%", "share": "0%"})

@@ -69,6 +69,7 @@ class Announcer:
             self._observers = tuple(observers)
 
 
+_INFORMATIVE = (events.Retrying, events.Restarted, events.Waiting)
 # Seconds: a question that takes longer is logged at INFO, even if it sent no request.
 _SLOW = 1.0
 
@@ -83,9 +84,7 @@ def log(event: events.Event) -> None:
     if isinstance(event, events.QuestionFinished):
         is_informative = event.requests > 0 or event.seconds > _SLOW
     else:
-        is_informative = isinstance(
-            event, (events.Retrying, events.Restarted, events.Waiting)
-        )
+        is_informative = isinstance(event, _INFORMATIVE)
     level = logging.INFO if is_informative else logging.DEBUG
     if _log.isEnabledFor(level):
         facts = msgspec.structs.asdict(event)

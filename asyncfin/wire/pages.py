@@ -189,12 +189,12 @@ def planned_pages(
         trail.follow(page, response, series_ids)
         # A response may list fewer series than the catalogue, but none that the query
         # does not select.
-        if not query_ids >= {*series_ids}:
-            raise MalformedAnswerError(
-                f"the series is not in the catalogue @ {series_path(index, series_id)}"
-                for index, series_id in enumerate(series_ids)
-                if series_id not in query_ids
-            )
+        for index, series_id in enumerate(series_ids):
+            if series_id not in query_ids:
+                path = series_path(index, series_id)
+                raise MalformedAnswerError(
+                    f"the series is not in the catalogue @ {path}"
+                )
         complete_pages += trail.series_ids >= home
         return (
             evolve(page, next_cursor=None) if complete_pages > FURTHER_PAGES else page

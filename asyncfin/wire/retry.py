@@ -21,13 +21,13 @@ from asyncfin.errors import (
 E = TypeVar("E", bound=AsyncfinError)
 # Not Implemented, and HTTP Version Not Supported: a retry does not change them.
 LASTING_STATUSES = (501, 505)
-# Seconds until what was rejected, or fails, is tried again; the last one repeats.
-GROWING_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 
 
 def growing_wait(count: int) -> float:
-    """Return the seconds to wait after so many tries without success."""
-    return GROWING_WAITS[min(count, len(GROWING_WAITS) - 1)]
+    """Return the seconds to wait after so many tries without success: 1, 2, 4, 8, 16,
+    then 30.
+    """
+    return min(2.0 ** min(count, 5), 30.0)
 
 
 def copy_unsent(error: E) -> E:

@@ -56,24 +56,18 @@ def first_of(
     """
     panels = panels_of(panels)
     metrics = checks.texts("metric_ids", metric_ids, "metric id")
+    parts = [
+        panel.where(lambda series: series.metric_id in metrics) for panel in panels
+    ]
+    if not any(map(len, parts)):
+        raise SelectionError(f"no panel has the metric {listed([*map(repr, metrics)])}")
     tables = [concat([])]
-    parts: list[Panel] = []
     starts: dict[Panel, int] = {}  # the row of the first value
     row_count = 0
-    has_series = False
-    absent_ids = dict.fromkeys(panel.dataset.entity_id for panel in panels)
-    for panel in panels:
-        part = panel.where(lambda series: series.metric_id in metrics)
-        has_series = has_series or len(part) > 0
-        table = part.to_arrow()
-        parts.append(part)
-        tables.append(table)
+    for part in parts:
+        tables.append(part.to_arrow())
         starts[part] = row_count
-        row_count += len(table)
-        if len(table):
-            absent_ids.pop(panel.dataset.entity_id, None)
-    if not has_series:
-        raise SelectionError(f"no panel has the metric {listed([*map(repr, metrics)])}")
+        row_count += len(tables[-1])
     rows: list[int] = []
     conflicts: list[str | None] = []
     for group in by_publication(parts):
@@ -88,6 +82,9 @@ def first_of(
     table = pa.concat_tables(tables)
     table = table.unify_dictionaries().take(pa.array(rows, pa.int64()))
     table = table.append_column("conflict", pa.array(conflicts, pa.string()))
+    absent_ids = dict.fromkeys(panel.dataset.entity_id for panel in panels)
+    for entity_id in table.column("entity_id").unique().to_pylist():
+        del absent_ids[entity_id]
     metadata = table_metadata(panels, without=list(absent_ids))
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
     return result

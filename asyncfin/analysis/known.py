@@ -94,33 +94,15 @@ def _check_pair(original: Panel, latest: Panel) -> None:
             "original and restated must be panels of the value versions 'original' and "
             f"'latest_restated', in this order, not {versions[0]!r} and {versions[1]!r}"
         )
+    dataset, latest_dataset = original.dataset, latest.dataset
     reject_differing(
         "original and restated",
-        ("entity", original.dataset.entity_id, latest.dataset.entity_id),
+        ("entity", dataset.entity_id, latest_dataset.entity_id),
+        ("publication", dataset.dataset_id.lower(), latest_dataset.dataset_id.lower()),
         ("selection", original.select, latest.select),
         ("series", original.series_ids, latest.series_ids),
         ("periods", original.periods_asked, latest.periods_asked),
     )
-    dataset_id = latest.dataset.dataset_id
-    if not original.dataset.is_publication(dataset_id):
-        raise SelectionError(
-            "original and restated must be panels of one publication, not of "
-            f"{original.dataset.dataset_id} and {dataset_id}: query both with the same "
-            "Catalogue"
-        )
-
-
-def _read_cells(table: Any) -> list[tuple[tuple[Any, ...], int | None]]:
-    """The cell of each row, and the fiscal end of its report period, if any."""
-    names = (*_CELL, "report_year", "report_end_month")
-    columns = [table.column(name).to_pylist() for name in names]
-    cells = []
-    for *cell, year, month in zip(*columns, strict=True):
-        end = None
-        if year is not None and month is not None:
-            end = year * 12 + month
-        cells.append((tuple(cell), end))
-    return cells
 
 
 def _read_period(period: Any) -> Period:
@@ -137,3 +119,16 @@ def _read_period(period: Any) -> Period:
         f"reported must be a fiscal period such as FY2023, not {period!r}; for a "
         f'date keep a feed: as_of(folder, "{day:%Y-%m-%d}")'
     )
+
+
+def _read_cells(table: Any) -> list[tuple[tuple[Any, ...], int | None]]:
+    """The cell of each row, and the fiscal end of its report period, if any."""
+    names = (*_CELL, "report_year", "report_end_month")
+    columns = [table.column(name).to_pylist() for name in names]
+    cells = []
+    for *cell, year, month in zip(*columns, strict=True):
+        end = None
+        if year is not None and month is not None:
+            end = year * 12 + month
+        cells.append((tuple(cell), end))
+    return cells

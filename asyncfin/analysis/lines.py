@@ -52,16 +52,6 @@ class Line:
                     texts[period] = value.text
         return texts
 
-    def why(self, period: Period) -> str:
-        """Why none of the series has a value at a period."""
-        ids_by_panel: dict[Panel, list[str]] = {}
-        for series in self.series:
-            for panel in self.panels[series.series_id]:
-                ids_by_panel.setdefault(panel, []).append(series.series_id)
-        # A panel whose query did not include the period cannot show why.
-        panel = max(ids_by_panel, key=lambda panel: panel.covers(period))
-        return panel.why(ids_by_panel[panel], period) or "no value"
-
 
 def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
     """Group panels by entity, in the order of the panels, then by publication and value

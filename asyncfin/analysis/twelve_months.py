@@ -23,7 +23,7 @@ from asyncfin.analysis.lines import (
 )
 from asyncfin.errors import SelectionError
 from asyncfin.optional import pa
-from asyncfin.words import counted, listed, number_text
+from asyncfin.words import listed, number_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -103,9 +103,7 @@ def last_twelve_months(
         Rows are ordered by entity, as given, then by line, in catalogue order, oldest
         first. The metadata
         (the JSON under ``asyncfin``) has `left_out`, the number of series with another
-        period meaning, and
-        `notes`, of which one counts the lines that were not added up for want of a
-        proof.
+        period meaning.
 
     Raises:
         ArgumentError: something else than a Panel is among the panels.
@@ -119,7 +117,6 @@ def last_twelve_months(
     words = checks.texts("period_meanings", period_meanings, "word")
     rows: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
-    unproven_lines = 0
     has_lines = False
     for group in by_publication(panels):
         ends = _list_ends(group)
@@ -129,23 +126,13 @@ def last_twelve_months(
                 left_out[meaning] += len(line.series)
                 continue
             has_lines = True
-            line_rows = _make_rows(line, group[0], ends, unproven)
-            reasons = [row.get("reason") for row in line_rows]
-            unproven_lines += _UNPROVEN in reasons
-            rows += line_rows
+            rows += _make_rows(line, group[0], ends, unproven)
     if left_out and not has_lines:
         raise SelectionError(
             f"no series has the period meaning {' or '.join(map(repr, words))}, of "
             f"values that add up; they have {listed([*map(repr, left_out)])}"
         )
-    notes = []
-    if unproven_lines:
-        lines = counted(unproven_lines, "line is", "lines are")
-        notes.append(
-            f"{lines} not added up, as nothing published shows that the parts add up; "
-            "unproven=True adds anyway"
-        )
-    metadata = table_metadata(panels, left_out=left_out.total(), notes=notes)
+    metadata = table_metadata(panels, left_out=left_out.total())
     table: pyarrow.Table = pa.Table.from_pylist(rows, _make_schema(metadata))
     return table
 
@@ -283,12 +270,8 @@ class _Sums:
                 how, begin = "year to date", end - 12 - months
                 operands, missing = to_date, missing_to_date
         if missing:
-            period = _make_period(missing[0])
-            why = self._line.why(period)
-            reason = f"{period} has no value"
-            if why != "no value":
-                reason += f": {why}"
-            return {"reason": reason}
+            label = _write_label(missing[0])
+            return {"reason": f"{label} has no value in these panels"}
         for (last, length), text in self._contradictions.items():
             if begin <= last - length and last <= end:
                 return {"reason": text}

@@ -229,7 +229,6 @@ async def test_columns_are_those_of_long_table() -> None:
     assert [table.schema.field(name).type for name in names] == [long.field(name).type for name in names]
     about = json.loads(table.schema.metadata[b"asyncfin"])
     assert (about["left_out"], about["panels"][0]["entity_id"]) == (0, panel.dataset.entity_id)
-    assert about["notes"] == []
     assert table["text"].to_pylist()[0] == "10"
     assert table["series_ids"].to_pylist() == [["Sales.annual", "Sales.quarterly"]] * len(table)
 
@@ -280,37 +279,13 @@ async def test_a_contradiction_nulls_its_own_sums() -> None:
     assert found[2024, 12]["how"] == "year"
 
 
-async def test_missing_operand_is_named_with_reason() -> None:
+async def test_missing_operand_is_named() -> None:
     """The one of the way that needs the fewest more."""
     numbers = {"Sales.quarterly": {Period(2024, month, 3): 1.0 for month in (3, 6, 12)}}
     (*_, last) = last_twelve_months(await panel_with(numbers)).to_pylist()
     third = Period(2024, 9, 3)
-    assert last["reason"] == f"{third} has no value: no requested series has a value in {third}"
+    assert last["reason"] == f"{third} has no value in these panels"
     assert (last["how"], last["operands"]) == (None, [])
-
-
-async def test_missing_quarter_has_one_reason() -> None:
-    """That there is no value is not repeated where nothing else is the reason."""
-    years = {Period(year, month, 3): 1.0 for year in (2023, 2024) for month in (3, 6, 12)}
-    numbers = {"Sales.quarterly": years, "Other.quarterly": {Period(2024, 9, 3): 1.0}}
-    rows = last_twelve_months(await panel_with(numbers)).to_pylist()
-    reasons = {row["reason"] for row in rows if row["metric_id"] == "Sales" and row["year"] == 2024}
-    assert f"{Period(2024, 9, 3)} has no value" in reasons
-
-
-@pytest.mark.parametrize(
-    ("count", "note"),
-    [
-        (1, "1 line is not added up, as nothing published shows that the"),
-        (2, "2 lines are not added up, as nothing published shows that the"),
-    ],
-)
-async def test_note_counts_unproven_lines(count: int, note: str) -> None:
-    """It names the argument that adds them up anyway."""
-    numbers = {period: number for period, number in HALVES.items() if number != 60}
-    panel = await panel_with({f"Sales{number}.annual": numbers for number in range(count)})
-    (line,) = json.loads(last_twelve_months(panel).schema.metadata[b"asyncfin"])["notes"]
-    assert line == f"{note} parts add up; unproven=True adds anyway"
 
 
 async def test_lines_of_another_meaning_are_counted() -> None:

@@ -2,20 +2,19 @@
 changed something.
 
     _night.changes/<run>.parquet    the changes of a run; <run> is UTC time, sortable
-    _night.changes/head             the last run, and a fingerprint of the files then
+    _night.changes/head             the name of the last run
 
 Each run's footer names the run before it, and `head` the last one, so that a missing
-file is noticed. As long as the files have the fingerprint, the feed leads to them.
+file is noticed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from hashlib import sha256
 from typing import IO, Any
 
 import msgspec
@@ -33,7 +32,7 @@ from asyncfin.analysis.changes import (
 )
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.place import Moment, Place, structure
-from asyncfin.extraction.record import METADATA, Record
+from asyncfin.extraction.record import METADATA, Record, open_parquet
 from asyncfin.optional import pa, parquet
 
 FORMAT = 1
@@ -85,7 +84,7 @@ class RunFooter:
     run: str
     previous: str | None
     question: dict[str, Any]
-    publications: Sequence[Recorded]
+    publications: list[Recorded]
 
     @property
     def changes(self) -> list[Recorded]:
@@ -178,15 +177,13 @@ class Feed:
             previous = run
         return footers
 
-    def check_head(self) -> str:
-        """Verify that the last run's file is there, and return the fingerprint of the
-        files then, empty if it is unknown.
-        """
+    def check_head(self) -> None:
+        """Verify that the last run's file is there."""
         # Before the runs are listed: a run that finishes in between is not missing.
         content = self.place.read_bytes(f"{self._folder}/head")
         if content is None:
-            return ""
-        run, _, files = content.decode(errors="replace").partition("\n")
+            return
+        run = content.decode(errors="replace").partition("\n")[0]
         if not is_run(run):
             raise ManifestMismatchError(
                 f"{self}: head is damaged: restore it, or delete it if no run's file "
@@ -194,13 +191,10 @@ class Feed:
             )
         if run not in self.runs():
             raise self._broken(run, "head names it")
-        return files
 
-    def write_head(self, run: str, files: str) -> None:
-        """Note the last run, whose file is durable, and the fingerprint of the
-        files.
-        """
-        content = f"{run}\n{files}".encode()
+    def write_head(self, run: str) -> None:
+        """Note the last run, whose file is durable."""
+        content = run.encode()
         self.place.write(f"{self._folder}/head", lambda stream: stream.write(content))
 
     def _broken(self, run: str, why: str) -> ManifestMismatchError:
@@ -233,17 +227,13 @@ class Feed:
     @contextmanager
     def _opened(self, run: str) -> Iterator[Any]:
         try:
-            with self.place.open(self.path(run)) as stream:
+            with open_parquet(self.place, self.path(run)) as stream:
                 yield parquet_file(stream)
         except FileNotFoundError:
             raise ManifestMismatchError(f"{self}: {run}.parquet is missing") from None
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-            # Errors of a disk or store have a number, unlike pyarrow's.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
+        except ValueError as error:
             raise ManifestMismatchError(
-                f"{self}: {run}.parquet is damaged "
-                f"({str(error).partition(chr(10))[0]}): restore it"
+                f"{self}: {run}.parquet is damaged ({error}): restore it"
             ) from None
 
 
@@ -337,12 +327,3 @@ def _may_have(group: Any, entity_ids: Iterable[str]) -> bool:
             low, high = statistics.min, statistics.max
             return low is None or any(low <= name <= high for name in entity_ids)
     return True
-
-
-def hash_records(records: Mapping[str, Record]) -> str:
-    """Return a hash of which publication each entity's file has."""
-    publications = []
-    for record in records.values():
-        moment = record.created_timestamp.isoformat()
-        publications.append((record.entity_id, record.dataset_id, moment))
-    return sha256(json.dumps(sorted(publications)).encode()).hexdigest()

@@ -30,7 +30,6 @@ from asyncfin.extraction.feed import (
     RunFooter,
     check_columns,
     empty_rows,
-    hash_records,
     parquet_file,
     read_groups,
     run_name,
@@ -38,7 +37,7 @@ from asyncfin.extraction.feed import (
 )
 from asyncfin.extraction.place import Place
 from asyncfin.extraction.question import SharedQuestion, differences, write_canonical
-from asyncfin.extraction.record import METADATA, Record
+from asyncfin.extraction.record import METADATA, Record, open_parquet
 from asyncfin.optional import compute, pa
 from asyncfin.typing import PeriodSelection, Rule
 
@@ -47,15 +46,12 @@ _MICROSECOND = timedelta(microseconds=1)
 _AT_ONCE = 16
 
 
-def find_feed(
-    place: Place, question: SharedQuestion, history: bool | None
-) -> Feed | None:
+def find_feed(place: Place, question: SharedQuestion, history: bool) -> Feed | None:
     """Return the feed that a run continues or begins; None without one.
 
     Raises:
         ArgumentError: `history` is True, and the periods of the question move.
-        ManifestMismatchError: the feed is of another question, is damaged, or exists
-            although `history` is False.
+        ManifestMismatchError: the feed is of another question, or is damaged.
     """
     if history:
         check_periods(question.periods)
@@ -64,11 +60,6 @@ def find_feed(
     runs = feed.runs()
     if not runs:
         return feed if history else None
-    if history is False:
-        raise ManifestMismatchError(
-            f"{feed} exists, and a run with history=False would leave a gap in it: "
-            "continue it (history=None), or move it away first"
-        )
     text = write_canonical(feed.footer(runs[-1]).question)
     if text != question.text:
         raise ManifestMismatchError(
@@ -109,14 +100,11 @@ def record_files(
         listed_ids: the entities of the run. Others that have no file any more have left
             the extraction: their rows vanish.
     """
-    files = hash_records(records)
-    runs = feed.runs()
-    if runs and feed.check_head() == files:
-        return
-    previous = runs[-1] if runs else None
+    previous = None
     last: dict[str, Recorded] = {}
     changes: dict[str, list[tuple[RunFooter, Recorded]]] = {}
     for footer in feed.chain():
+        previous = footer.run
         for entry in footer.publications:
             last[entry.entity_id] = entry
             if entry.rows:
@@ -132,37 +120,34 @@ def record_files(
         if not (is_there or entry.pruned):
             entity_ids.add(entity_id)
     if not entity_ids and previous is not None:
-        feed.write_head(previous, files)
+        feed.write_head(previous)
         return
     run = run_name(began, previous)
-    publications: list[Recorded] = []
-    footer = RunFooter(run, previous, json.loads(question.text), publications)
-    work = _Changes(feed, began, run, records, last, changes, publications)
+    footer = RunFooter(run, previous, json.loads(question.text), [])
+    work = _Changes(feed, began, footer, records, last, changes)
     place.write(
         feed.path(run),
         lambda stream: write_rows(stream, footer, work.tables(sorted(entity_ids))),
     )
-    feed.write_head(run, "" if work.has_damage else files)
+    feed.write_head(run)
 
 
 @define
 class _Changes:
-    """What changed of entities; it adds what it has read to `publications`.
+    """What changed of entities; it adds the publications that it has read to the
+    footer.
 
     Attributes:
         last: the last publication of each entity in the feed.
         changes: the publications that changed something, by entity, with their runs.
-        has_damage: whether a file could not be read.
     """
 
     feed: Feed
     began: datetime
-    run: str
+    footer: RunFooter
     records: Mapping[str, Record]
     last: Mapping[str, Recorded]
     changes: Mapping[str, list[tuple[RunFooter, Recorded]]]
-    publications: list[Recorded]
-    has_damage: bool = False
 
     def tables(self, entity_ids: list[str]) -> Iterator[Any]:
         """Yield the changes of entities, which are sorted."""
@@ -193,26 +178,28 @@ class _Changes:
         )
 
     def _read_file(self, entity_id: str) -> Any:
-        """Return the rows of an entity's file, or None if it can't be read."""
+        """Return the rows of an entity's file, or None if it has left.
+
+        Raises:
+            ManifestMismatchError: the file is damaged.
+        """
         place, long = self.feed.place, concat([]).schema
         if entity_id not in self.records:
             return None
+        path = place.entity_path(entity_id)
         try:
-            with place.open(place.entity_path(entity_id)) as stream:
+            with open_parquet(place, path) as stream:
                 file = parquet_file(stream)
                 check_columns(file.schema_arrow, long)
                 return read_groups(file, range(file.num_row_groups), long.names)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            # Errors of a disk or store have a number, unlike pyarrow's.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            self.has_damage = True
-            return None
+        except ValueError as error:
+            raise ManifestMismatchError(
+                f"{place.url(path)} is damaged ({error}): delete it, and the next run "
+                "reads its entity again"
+            ) from None
 
     def _compare(self, state: Any, entity_id: str, table: Any) -> Any:
         record = self.records.get(entity_id)
-        if table is None and record is not None:  # it is damaged, and stays as it is
-            return empty_rows()
         old, last = Snapshot.empty(), None
         if entity_id in self.changes:
             _, last = self.changes[entity_id][-1]
@@ -236,8 +223,9 @@ class _Changes:
             snapshot = Snapshot(bare, record.dataset_id, ambiguous)
         rows = compare(old, snapshot)
         moment = self._known_from(last, creation)
-        self.publications.append(evolve(entry, known_from=moment, rows=len(rows)))
-        run = pa.repeat(pa.scalar(self.run), len(rows)).dictionary_encode()
+        entry = evolve(entry, known_from=moment, rows=len(rows))
+        self.footer.publications.append(entry)
+        run = pa.repeat(pa.scalar(self.footer.run), len(rows)).dictionary_encode()
         return rows.append_column(
             KNOWN_FROM, known_from_column(len(rows), moment)
         ).append_column(RUN, run)

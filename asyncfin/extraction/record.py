@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from sys import intern
+from typing import IO
 
 from attrs import field, frozen
 
@@ -114,6 +117,25 @@ def encode(
     return record, content
 
 
+@contextmanager
+def open_parquet(place: Place, path: str) -> Iterator[IO[bytes]]:
+    """Open a Parquet file, to read it in the block.
+
+    Raises:
+        OSError: it can't be read; FileNotFoundError if it does not exist.
+        ValueError: it is damaged, or no Parquet file.
+    """
+    kinds = (OSError, LookupError, TypeError, ValueError, pa.ArrowException)
+    try:
+        with place.open(path) as stream:
+            yield stream
+    except kinds as error:
+        # Errors of a disk or store have a number, unlike pyarrow's.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(str(error).partition("\n")[0]) from None
+
+
 def read_record(place: Place, path: str) -> Record | None:
     """Return the record of a file, or None if it is no extraction's file.
 
@@ -122,17 +144,10 @@ def read_record(place: Place, path: str) -> Record | None:
         OSError: it can't be read.
         ValueError: it is not a Parquet file, or a damaged one.
     """
-    with place.open(path) as stream:
-        try:
-            footer = parquet.read_metadata(stream)
-            size = stream.seek(0, 2)
-        except (OSError, pa.ArrowException) as error:
-            # Errors of a disk or store have a number.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise ValueError(f"not a Parquet file: {error}") from None
-    try:
-        metadata = json.loads((footer.metadata or {}).get(METADATA, b"{}"))
+    with open_parquet(place, path) as stream:
+        footer = parquet.read_metadata(stream)
+        size = stream.seek(0, 2)
+        metadata = dict(json.loads((footer.metadata or {}).get(METADATA, b"{}")))
         panels = metadata.get("panels", ())
         # Also the metadata of a panel's table that a user has saved, which do not have
         # the query.
@@ -141,8 +156,6 @@ def read_record(place: Place, path: str) -> Record | None:
         query = intern(write_canonical(dict(panels[0]["question"])))
         facts = {"rows": footer.num_rows, "bytes": size, "query": query}
         record = structure(panels[0] | facts, Record)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"a damaged footer: {error}") from None
     return record if place.entity_path(record.entity_id) == path else None
 
 
@@ -200,12 +213,12 @@ def _read_or_reject(place: Place, path: str) -> Record | None:
     Raises:
         ManifestMismatchError: it is not an extraction's file.
     """
+    record = None
     try:
         record = read_record(place, path)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        record = None
         if path.startswith(f"{place.name}/O-"):
             _log.warning(
                 "%s is damaged, and its entity will be read again: %s",

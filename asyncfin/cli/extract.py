@@ -108,7 +108,7 @@ class Run:
         arguments = asdict(self)
         del arguments["max_outage"]
         arguments["lock"] = not arguments.pop("no_lock")
-        return arguments | {"history": self.history or None}
+        return arguments
 
     @property
     def patience(self) -> float:

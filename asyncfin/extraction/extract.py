@@ -105,7 +105,7 @@ async def extract(
     fresh_for: timedelta | None = None,
     allow_missing: bool = False,
     on_error: OnError = "continue",
-    history: bool | None = None,
+    history: bool = False,
     prune: bool = False,
     wait: bool = False,
     lock: bool = True,
@@ -169,8 +169,8 @@ async def extract(
             run.
         history: whether to keep what changes: each run writes the rows that appeared,
             were restated or relabelled, or vanished into a file next to the folder
-            (docs/history.md). True begins such a feed, also for files that are there
-            already; None continues one that exists. It spends no request.
+            (docs/history.md). It begins such a feed, also for files that are there
+            already; one that exists is continued without it. It spends no request.
         prune: whether the files of entities that are not in `entity_ids` are deleted;
             with a feed, their rows are written as vanished. Otherwise they stay, and
             the report counts them.
@@ -198,8 +198,7 @@ async def extract(
             it names an id or word that no entity has (`UnknownToAllError`, whose
             `extract_report` is the report), after everything else is done.
         ManifestMismatchError: `to` belongs to another question or has foreign files; or
-            its change feed is of another question, is damaged, or exists although
-            `history` is False.
+            its change feed is of another question or is damaged.
         RunInProgressError: another run uses `to`, or has taken it over.
         OSError: the folder or store can't be written, or no thread can be started; all
             files in place stay.
@@ -222,13 +221,13 @@ async def extract(
     flags: dict[str, Any] = {
         "replace": replace,
         "allow_missing": allow_missing,
+        "history": history,
         "prune": prune,
         "wait": wait,
         "lock": lock,
     }
     for name, value in flags.items():
         checks.flag(name, value)
-    checks.flag.optional()("history", history)
     checks.instance_of(timedelta).optional()("fresh_for", fresh_for)
     checks.positive_int("chunk", chunk)
     checks.instance_of(asyncio.Event).optional()("stop", stop)
@@ -240,7 +239,6 @@ async def extract(
     options = Options(
         fresh_for=fresh_for,
         chunk=chunk,
-        history=history,
         stop=stop or asyncio.Event(),
         **flags,
     )
@@ -450,11 +448,11 @@ class _Extraction:
         ids = run.skip_fresh(job.place)
         run.tracker.report()
         if isinstance(client, Client):
-            reader = Reader(client, job, run.result.records, run.tracker, self._check)
+            reader = Reader(client, job, run.tracker, self._check)
             read = partial(
-                reader.read_all, note=run.note, is_ending=lambda: run.is_pausing
+                reader.read_all, note=run.note, is_ending=lambda: run.is_ending
             )
-            with announce(client, run.tracker, run.result):
+            with announce(client, run.tracker):
                 await run.read_all(ids, read)
         else:
             if self._lock is not None:

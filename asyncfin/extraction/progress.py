@@ -8,11 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
+from asyncfin.errors import AsyncfinError
 from asyncfin.events import Event, RequestFinished, RequestStarted, Waiting
+from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import EntityReport
 
 _log = logging.getLogger("asyncfin")
@@ -32,8 +35,8 @@ class ExtractProgress:
         failed: how many have failed.
         requests: how many requests were spent so far.
         seconds: the time since the run began.
-        waiting: what an entity is waiting for, for people: the one that began to wait
-            last; None while none waits.
+        waiting: what an entity is waiting for, for people: the one whose wait was
+            reported last; None once a request was sent or an entity has ended.
         ended: the entity that has just ended; None where something else has happened.
     """
 
@@ -54,27 +57,44 @@ OnProgress: TypeAlias = Callable[[ExtractProgress], object]
 
 
 @define
-class Spending:
-    """The requests of a run, or of a worker's chunk.
+class Result:
+    """What a run, or a worker with its chunk, has done so far.
 
     Attributes:
+        reports: on the entities that have ended.
+        records: the files of the query, by entity.
+        moments: when the requests were sent that showed files to be current.
         requests: how many were sent.
         by_entity: how many, by entity.
         repeats: how many were sent again, by the reason.
         has_success: whether the service has answered one.
+        fatal_error: an error that fails all other entities too.
+        rejection: the last 403, or 404 that is not the service's.
+        complaint: what an entity has in place of missing names.
     """
 
+    reports: dict[str, EntityReport] = field(factory=dict)
+    records: dict[str, Record] = field(factory=dict)
+    moments: dict[str, datetime] = field(factory=dict)
     requests: int = 0
     by_entity: Counter[str] = field(factory=Counter)
     repeats: Counter[str] = field(factory=Counter)
     has_success: bool = False
+    fatal_error: AsyncfinError | None = None
+    rejection: AsyncfinError | None = None
+    complaint: str | None = None
 
-    def add(self, spending: Spending) -> None:
-        """Add what a worker has sent."""
-        self.requests += spending.requests
-        self.by_entity.update(spending.by_entity)
-        self.repeats.update(spending.repeats)
-        self.has_success |= spending.has_success
+    def add(self, chunk: Result) -> None:
+        """Add what a worker has done, apart from its reports."""
+        self.records |= chunk.records
+        self.moments |= chunk.moments
+        self.requests += chunk.requests
+        self.by_entity.update(chunk.by_entity)
+        self.repeats.update(chunk.repeats)
+        self.has_success |= chunk.has_success
+        self.fatal_error = self.fatal_error or chunk.fatal_error
+        self.rejection = chunk.rejection or self.rejection
+        self.complaint = self.complaint or chunk.complaint
 
 
 @define
@@ -84,17 +104,15 @@ class Tracker:
 
     Attributes:
         files: how many of the entities had a file at the beginning.
-        reports: on the entities that have ended.
     """
 
     ids: Sequence[str]
     callback: OnProgress | None = None
     files: int = 0
-    spending: Spending = field(factory=Spending)
-    reports: dict[str, EntityReport] = field(factory=dict)
+    result: Result = field(factory=Result)
     counts: Counter[str] = field(factory=lambda: Counter(done=0, unchanged=0, failed=0))
+    waiting: str | None = None
     _began: float = field(factory=lambda: asyncio.get_running_loop().time())
-    _waiting: dict[str, str] = field(factory=dict)  # by entity
     # How the last attempt that failed has failed, by operation and entity.
     _failures: dict[tuple[str, str], str] = field(factory=dict)
 
@@ -107,14 +125,12 @@ class Tracker:
     def all_reports(self) -> tuple[EntityReport, ...]:
         """The report on each entity; one that has not ended is left."""
         return tuple(
-            self.reports.get(entity_id)
-            or EntityReport(entity_id, "left", requests=self.count_requests(entity_id))
+            self.result.reports.get(entity_id)
+            or EntityReport(
+                entity_id, "left", requests=self.result.by_entity[entity_id]
+            )
             for entity_id in self.ids
         )
-
-    def count_requests(self, entity_id: str) -> int:
-        """Return how many requests an entity has cost in this run."""
-        return self.spending.by_entity[entity_id]
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -132,48 +148,39 @@ class Tracker:
         # Other tasks may use the client too; what they send is not this run's.
         if _run.get() is not self or entity_id is None:
             return
-        spending = self.spending
+        result = self.result
         match event:
             case RequestStarted(attempt=attempt):
-                spending.requests += 1
-                spending.by_entity[entity_id] += 1
-                self.stop_waiting(entity_id)
+                result.requests += 1
+                result.by_entity[entity_id] += 1
+                self.waiting = None
                 if attempt > 1:
                     key = event.operation, entity_id
-                    spending.repeats[self._failures.get(key, "unknown")] += 1
+                    result.repeats[self._failures.get(key, "unknown")] += 1
             case RequestFinished(status=status, failure=failure):
                 if status is not None and status < 300:
-                    spending.has_success = True
+                    result.has_success = True
                 else:
                     self._failures[event.operation, entity_id] = failure or str(status)
                 self.report()
             case Waiting(reason=reason, until=until):
                 end = f" until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
                 words = {"outage": "service, which fails,", "retry": "next attempt"}
-                self.wait(entity_id, f"the {words.get(reason, reason)}{end}")
+                self.wait(f"the {words.get(reason, reason)}{end}")
 
-    def wait(self, entity_id: str, reason: str) -> None:
-        """Report what an entity waits for."""
-        # Taken out first, so that it comes last: the wait that began last is the one
-        # shown.
-        self.stop_waiting(entity_id)
-        self._waiting[entity_id] = reason
+    def wait(self, reason: str) -> None:
+        """Report what is waited for."""
+        self.waiting = reason
         self.report()
-
-    def stop_waiting(self, entity_id: str) -> None:
-        """Note that an entity waits no longer: its next request can be another
-        process's.
-        """
-        self._waiting.pop(entity_id, None)
 
     def end(self, report: EntityReport) -> None:
         """Count an entity that has ended."""
         entity_id = report.entity_id
-        self.stop_waiting(entity_id)
+        self.waiting = None
         self.counts[report.state] += 1
         # Earlier chunks may have spent requests on it too.
-        requests = self.count_requests(entity_id)
-        self.reports[entity_id] = evolve(report, requests=requests)
+        requests = self.result.by_entity[entity_id]
+        self.result.reports[entity_id] = evolve(report, requests=requests)
         self.report(report)
 
     def report(self, report: EntityReport | None = None) -> None:
@@ -184,9 +191,9 @@ class Tracker:
             len(self.ids),
             self.files,
             **self.counts,
-            requests=self.spending.requests,
+            requests=self.result.requests,
             seconds=self.seconds,
-            waiting=next(reversed(self._waiting.values()), None),
+            waiting=self.waiting,
             ended=report,
         )
         token = _run.set(None)  # requests that the callback starts are not the run's

@@ -5,7 +5,7 @@ whole, and the rules that end the run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from asyncfin.errors import (
 )
 from asyncfin.events import ExtractFinished, ExtractStarted, next_serial
 from asyncfin.extraction.place import Place
-from asyncfin.extraction.progress import Spending, Tracker
+from asyncfin.extraction.progress import Result, Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import Record, encode, panels_of
 from asyncfin.extraction.report import (
@@ -74,40 +74,9 @@ class Options:
     wait: bool
     lock: bool
     chunk: int
-    history: bool | None
+    history: bool
     prune: bool
     stop: asyncio.Event
-
-
-@define
-class Result:
-    """The outcome of one entity, of a worker's chunk, or of a run.
-
-    Attributes:
-        records: the files of the query, by entity.
-        moments: when the requests were sent that showed files to be current.
-        fatal_error: an error that fails all other entities too.
-        rejection: the last 403, or 404 that is not the service's.
-        complaint: what an entity has in place of missing names.
-        spending: the requests of a worker.
-    """
-
-    reports: list[EntityReport] = field(factory=list)
-    records: dict[str, Record] = field(factory=dict)
-    moments: dict[str, datetime] = field(factory=dict)
-    fatal_error: AsyncfinError | None = None
-    rejection: AsyncfinError | None = None
-    complaint: str | None = None
-    spending: Spending = field(factory=Spending)
-
-    def add(self, result: Result) -> None:
-        """Add the outcome of further entities."""
-        self.reports += result.reports
-        self.records |= result.records
-        self.moments |= result.moments
-        self.fatal_error = self.fatal_error or result.fatal_error
-        self.rejection = result.rejection or self.rejection
-        self.complaint = self.complaint or result.complaint
 
 
 @define
@@ -121,20 +90,23 @@ class Run:
     options: Options
     tracker: Tracker
     clock: Callable[[], datetime]
-    result: Result = field(factory=Result)
     uncounted_chunks: int = 0
     _has_rows: bool = False
     _with_file: frozenset[str] = frozenset()
     _lacking: int = 0  # entities that were read and do not have all of the query
     _rejected_ids: set[str] = field(factory=set)
-    _has_asked: bool = False
+
+    @property
+    def result(self) -> Result:
+        """What the run has done so far."""
+        return self.tracker.result
 
     def begin(self, records: dict[str, Record], moments: dict[str, datetime]) -> None:
         """Begin with the files that are there."""
         self.result.records, self.result.moments = records, moments
         self._has_rows = any(record.rows for record in records.values())
-        self._with_file = frozenset(records)
-        self.tracker.files = len(self._with_file.intersection(self.tracker.ids))
+        self._with_file = frozenset(records).intersection(self.tracker.ids)
+        self.tracker.files = len(self._with_file)
 
     def skip_fresh(self, place: Place) -> list[str]:
         """Report the entities that were confirmed less than `fresh_for` ago as
@@ -158,15 +130,15 @@ class Run:
         """Read entities; the tracker has the reports on those that ended.
 
         Args:
-            read: reads entities, and calls `note` until `is_pausing`.
+            read: reads entities, and calls `note` until `is_ending`.
         """
         result = self.result
-        while not self.is_ending and (entity_ids := self._choose_next(ids)):
+        while not self.is_ending and (entity_ids := self._list_pending(ids)):
             await read(entity_ids)
             error = result.fatal_error
             if self.options.wait and isinstance(error, AllowanceExhaustedError):
                 result.fatal_error = None
-                await self._sleep(error.resume_at, entity_ids[0])
+                await self._sleep(error.resume_at)
 
     @property
     def is_ending(self) -> bool:
@@ -175,53 +147,44 @@ class Run:
         return has_ended or self._has_nothing
 
     @property
-    def is_pausing(self) -> bool:
-        """Whether the entities that are to be read next must be chosen again."""
-        return self.is_ending or self._must_ask
-
-    @property
     def _has_nothing(self) -> bool:
         """Whether so many entities have nothing of the query that it is a mistake."""
         is_allowed = self._has_rows or self.options.allow_missing
         return self._lacking >= MOST_EMPTY and not is_allowed
 
     @property
-    def _is_doubtful(self) -> bool:
-        """Whether the account or the base URL may be wrong."""
-        has_success = self.tracker.spending.has_success
-        return len(self._rejected_ids) >= MOST_REJECTED and not has_success
+    def _is_rejected(self) -> bool:
+        """Whether the account or the base URL is wrong."""
+        if len(self._rejected_ids) < MOST_REJECTED or self.result.has_success:
+            return False
+        return not self._with_file or bool(self._with_file & self._rejected_ids)
 
-    @property
-    def _must_ask(self) -> bool:
-        """Whether an entity with a file is to be asked before all others."""
-        return self._is_doubtful and not self._has_asked
-
-    def _choose_next(self, ids: Sequence[str]) -> list[str]:
-        reports = self.tracker.reports
+    def _list_pending(self, ids: Sequence[str]) -> list[str]:
+        reports = self.result.reports
         pending = [entity_id for entity_id in ids if entity_id not in reports]
         # Entities without a file come first: checking whether files are current could
-        # use up an allowance.
+        # use up an allowance. After so many rejections, one with a file is asked.
         pending.sort(key=self._with_file.__contains__)
-        if self._must_ask:
-            self._has_asked = True
-            return pending[-1:]
+        if pending and pending[-1] in self._with_file:
+            pending.insert(MOST_REJECTED, pending.pop())
         return pending
 
-    def note(self, result: Result) -> None:
-        """Note and report what was read."""
-        self.result.add(result)
-        for report in result.reports:
-            entity_id, failure = report.entity_id, report.failure
-            if failure is None:
-                self._lacking += report.state == "done" and bool(report.missing)
-                self._has_rows |= report.rows > 0
-            elif failure.is_rejection:
-                self._rejected_ids.add(entity_id)
-            self.tracker.end(report)
-        if self._is_doubtful and self.result.fatal_error is None:
-            file_ids = self._with_file.intersection(self.tracker.ids)
-            if not file_ids or file_ids & self._rejected_ids:
-                self.result.fatal_error = self.result.rejection
+    def add(self, chunk: Result) -> None:
+        """Add what a worker has done."""
+        self.result.add(chunk)
+        for report in chunk.reports.values():
+            self.note(report)
+
+    def note(self, report: EntityReport) -> None:
+        """Note and report that an entity has ended."""
+        if report.failure is None:
+            self._lacking += report.state == "done" and bool(report.missing)
+            self._has_rows |= report.rows > 0
+        elif report.failure.is_rejection:
+            self._rejected_ids.add(report.entity_id)
+        self.tracker.end(report)
+        if self._is_rejected and self.result.fatal_error is None:
+            self.result.fatal_error = self.result.rejection
 
     def find_unknown(self) -> Missing:
         """Return the names that no entity has, by field.
@@ -231,7 +194,7 @@ class Run:
         """
         missing = [
             report.missing
-            for report in self.tracker.reports.values()
+            for report in self.result.reports.values()
             if report.state != "failed"
         ]
         is_whole = len(missing) == len(self.tracker.ids)
@@ -260,26 +223,21 @@ class Run:
             self.find_unknown(),
             result.complaint,
             len(self.find_foreign()),
-            dict(tracker.spending.repeats),
+            dict(result.repeats),
             self.uncounted_chunks,
         )
 
-    async def _sleep(self, until: datetime, entity_id: str) -> None:
-        """Wait for the allowance on behalf of an entity, or until the run is to
-        stop.
-        """
+    async def _sleep(self, until: datetime) -> None:
+        """Wait for the allowance, or until the run is to stop."""
         stop, tracker = self.options.stop, self.tracker
         while not stop.is_set():
             seconds = (until - self.clock()).total_seconds()
             if seconds <= 0:
                 break
-            tracker.wait(
-                entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC"
-            )
+            tracker.wait(f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(max(seconds, 1.0), _LOOK_SECONDS)):
                     await stop.wait()
-        tracker.stop_waiting(entity_id)
 
 
 @define
@@ -287,27 +245,24 @@ class Reader:
     """Reads entities with one client, and puts their files in place.
 
     Attributes:
-        records: the files that are in place, by entity.
         check: raises RunInProgressError if another run has taken the place over; in a
             worker it blocks shortly.
     """
 
     client: Client
     job: Job
-    records: Mapping[str, Record]
     tracker: Tracker
     check: Callable[[], None]
-    _has_complained: bool = False
     # One at a time: encoding takes memory, and the interpreter's lock.
     _encoding: asyncio.Lock = field(factory=asyncio.Lock)
 
     async def read_all(
         self,
         ids: Sequence[str],
-        note: Callable[[Result], None],
+        note: Callable[[EntityReport], None],
         is_ending: Callable[[], bool],
     ) -> None:
-        """Read entities, and call `note` with the result of each, until the end."""
+        """Read entities, and call `note` with the report on each, until the end."""
         # Held until the file is in place: what is read and not written is lost when an
         # allowance ends.
         reading = asyncio.Semaphore(_READ_AT_FIRST)
@@ -316,11 +271,10 @@ class Reader:
         async def read_next(entity_id: str) -> None:
             nonlocal done
             async with reading:
-                if is_ending():
+                if is_ending() or (report := await self._read(entity_id)) is None:
                     return
-                result = await self._read(entity_id)
-                note(result)
-            if any(report.failure is None for report in result.reports):
+                note(report)
+            if report.failure is None:
                 done += 1
                 if done % _DONE_FOR_ONE_MORE == 0:
                     reading.release()
@@ -330,9 +284,12 @@ class Reader:
             async for _ in results:
                 pass
 
-    async def _read(self, entity_id: str) -> Result:
-        job, question = self.job, self.job.question
-        record = None if job.refresh else self.records.get(entity_id)
+    async def _read(self, entity_id: str) -> EntityReport | None:
+        """Read an entity, and return the report on it, or None if all others would fail
+        too.
+        """
+        job, question, result = self.job, self.job.question, self.tracker.result
+        record = None if job.refresh else result.records.get(entity_id)
         try:
             answer = await read_entity(
                 self.client,
@@ -349,22 +306,24 @@ class Reader:
             raise
         except AsyncfinError as error:
             if ends_all(error, waits=True):
-                return Result(fatal_error=error)
+                result.fatal_error = result.fatal_error or error
+                return None
             if job.on_error == "raise":
                 raise
             failure = Failure.of(error)
-            report = EntityReport(entity_id, "failed", failure=failure)
-            return Result([report], rejection=error if failure.is_rejection else None)
+            if failure.is_rejection:
+                result.rejection = error
+            return EntityReport(entity_id, "failed", failure=failure)
         assert record is not None
-        moments = {entity_id: answer.confirmed_at}
-        return Result([report_on(job.place, record, "unchanged")], moments=moments)
+        result.moments[entity_id] = answer.confirmed_at
+        return report_on(job.place, record, "unchanged")
 
-    async def _put(self, answer: EntityAnswer, *, was_compared: bool) -> Result:
+    async def _put(self, answer: EntityAnswer, *, was_compared: bool) -> EntityReport:
         """Put an entity's file in place."""
-        job, entity_id = self.job, answer.entity_id
+        job, result, entity_id = self.job, self.tracker.result, answer.entity_id
         # The request that the file was compared with is not a part of what its content
         # takes.
-        requests = self.tracker.count_requests(entity_id) - was_compared
+        requests = result.by_entity[entity_id] - was_compared
 
         def write() -> Record:
             record, content = encode(answer, job.question, requests=requests)
@@ -378,18 +337,16 @@ class Reader:
         panels = panels_of(answer)
         # Series that both versions left out count once.
         unlisted_ids = set().union(*(panel.unlisted for panel in panels))
-        report = report_on(job.place, record, "done")
-        report = evolve(report, unlisted=len(unlisted_ids))
-        result = Result([report], {entity_id: record})
+        result.records[entity_id] = record
         # None where nothing had to be requested, as of an entity without the question.
         if (moment := panels[0].confirmed_at) is not None:
             result.moments[entity_id] = moment
-        if answer.missing and not self._has_complained:
-            self._has_complained = True
+        if answer.missing and result.complaint is None:
             catalogue = panels[0].catalogue
             if missing := catalogue.missing(job.question.select):
                 result.complaint = catalogue.explain(missing)
-        return result
+        report = report_on(job.place, record, "done")
+        return evolve(report, unlisted=len(unlisted_ids))
 
 
 def report_on(place: Place, record: Record, state: EntityState) -> EntityReport:
@@ -406,11 +363,12 @@ def report_on(place: Place, record: Record, state: EntityState) -> EntityReport:
 
 
 @contextmanager
-def announce(client: Client, tracker: Tracker, result: Result) -> Iterator[None]:
+def announce(client: Client, tracker: Tracker) -> Iterator[None]:
     """Announce the start and the end of a run, which is the block, and count what it
     sends.
     """
     serial, failure, entities = next_serial(), None, len(tracker.ids)
+    result = tracker.result
     with client.observed(tracker) as emit, tracker.counting():
         emit(ExtractStarted("extract", None, serial, entities))
         try:
@@ -427,7 +385,7 @@ def announce(client: Client, tracker: Tracker, result: Result) -> Iterator[None]
                 serial,
                 entities,
                 **tracker.counts,
-                requests=tracker.spending.requests,
+                requests=result.requests,
                 failure=failure,
                 seconds=tracker.seconds,
             )

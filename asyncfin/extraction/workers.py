@@ -19,9 +19,9 @@ from attrs import define, field, frozen
 from asyncfin import Client, Retry, Select, Timeouts, checks
 from asyncfin.errors import ArgumentError
 from asyncfin.extraction.collector import collect_rarely
-from asyncfin.extraction.progress import Tracker
+from asyncfin.extraction.progress import Result, Tracker
 from asyncfin.extraction.record import find_record
-from asyncfin.extraction.run import Job, Reader, Result, Run, announce
+from asyncfin.extraction.run import Job, Reader, Run, announce
 from asyncfin.optional import library
 from asyncfin.tasks import in_thread, wait_for_all
 
@@ -115,12 +115,8 @@ def read_chunk(chunk: Chunk) -> Result:
 async def _read_chunk(chunk: Chunk) -> Result:
     client, job = chunk.make_client(), chunk.job
     check_client("what make_client returns", client)
-    tracker, result = Tracker(chunk.entity_ids), Result()
-
-    def note(of_entity: Result) -> None:
-        for report in of_entity.reports:
-            tracker.end(report)
-        result.add(of_entity)
+    tracker = Tracker(chunk.entity_ids)
+    result = tracker.result
 
     def check() -> None:
         if job.owner is not None:
@@ -133,12 +129,11 @@ async def _read_chunk(chunk: Chunk) -> Result:
             find = partial(find_record, job.place, job.question, entity_id)
             if (record := await in_thread(find)) is not None:
                 result.records[entity_id] = record
-        reader = Reader(client, job, result.records, tracker, check)
-        with announce(client, tracker, result):
+        reader = Reader(client, job, tracker, check)
+        with announce(client, tracker):
             await reader.read_all(
-                chunk.entity_ids, note, lambda: result.fatal_error is not None
+                chunk.entity_ids, tracker.end, lambda: result.fatal_error is not None
             )
-    result.spending = tracker.spending
     return result
 
 
@@ -164,7 +159,7 @@ class Driver:
         Raises:
             BrokenExecutor: a given executor broke, or three in a row that were made.
         """
-        reports = self.run.tracker.reports
+        reports = self.run.result.reports
         if isinstance(executor, Executor):
             await self.run.read_all(ids, partial(self._read, executor))
             return
@@ -242,11 +237,9 @@ class Driver:
             # First what was received, then what has failed: it ends the run.
             ready.sort(key=lambda future: future.exception() is not None)
             for future in ready:
-                result = future.result()
-                self.run.tracker.spending.add(result.spending)
-                self.run.note(result)
+                self.run.add(future.result())
             self.check()
-            if self.run.is_pausing:
+            if self.run.is_ending:
                 _cancel(futures)
 
 

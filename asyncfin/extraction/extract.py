@@ -445,7 +445,7 @@ class _Extraction:
 
     async def _read(self) -> None:
         client, job, run = self._client, self._job, self._run
-        ids = run.skip_fresh(job.place)
+        ids = run.skip_fresh()
         run.tracker.report()
         if isinstance(client, Client):
             reader = Reader(client, job, run.tracker, self._check)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import platform
 from collections.abc import Mapping
 from datetime import datetime
 from operator import attrgetter
@@ -24,7 +23,6 @@ from asyncfin.errors import own_version
 from asyncfin.extraction.exit import Exit
 from asyncfin.extraction.place import Holder, Moment, Place
 from asyncfin.extraction.places import check_exists, place_of
-from asyncfin.extraction.question import hash_query
 from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import (
     ExtractReport,
@@ -82,7 +80,6 @@ def describe_run(
     return {
         "format": FORMAT,
         "place": str(job.place),
-        "question": hash_query(question.text),
         "select": json.loads(question.text)["select"],
         "periods": str(question.periods),
         "value_version": question.value_version,
@@ -98,8 +95,6 @@ def describe_run(
         "stopped": None if error is None else asdict(Failure.of(error)),
         "resume_at": None if report.resume_at is None else utc_text(report.resume_at),
         "version": own_version(),
-        "host": platform.node(),
-        "pid": os.getpid(),
     }
 
 

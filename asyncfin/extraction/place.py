@@ -25,7 +25,7 @@ from urllib.parse import quote
 from weakref import WeakSet
 
 import msgspec
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from asyncfin.clock import utc_now
 from asyncfin.errors import RunInProgressError
@@ -296,15 +296,18 @@ class Folder(Place):
             path.unlink(missing_ok=True)
 
 
+@define
 class FolderLock(Lock):
     """Excludes other runs from a folder; it ends with the process, however that
     ends.
+
+    Attributes:
+        previous: what the run before has left.
     """
 
-    def __init__(self, file: FileIO, holder: Holder) -> None:
-        self._file, self._holder = file, holder
-        # What the run before has left.
-        self.previous = b""
+    _file: FileIO
+    _holder: Holder
+    previous: bytes = b""
 
     def renew(self) -> None:
         self._holder = self._holder.renew()

@@ -21,7 +21,7 @@ from tempfile import TemporaryFile
 from time import monotonic
 from typing import IO, Any, Literal
 
-from attrs import frozen
+from attrs import define, frozen
 
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, RunInProgressError, shorten
@@ -205,15 +205,16 @@ class Prefix(Place):
         return OSError(errno.EIO, f"the store failed ({reason})", place)
 
 
+@define
 class PrefixLock(Lock):
     """Excludes other runs from a prefix by an object that is only written under
     conditions.
     """
 
-    def __init__(self, place: Prefix, holder: Holder) -> None:
-        self._place, self._holder = place, holder
-        self._renewed = 0.0
-        self.is_held = False
+    _place: Prefix
+    _holder: Holder
+    _renewed: float = 0.0
+    is_held: bool = False
 
     def put(self, condition: Condition) -> bool:
         """Write the lock under a condition, and return whether that certainly held."""

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 from attrs import asdict, frozen
@@ -73,13 +72,8 @@ class SharedQuestion:
         )
 
 
-def hash_query(text: str) -> str:
-    """Return the SHA-256 of a query's text."""
-    return sha256(text.encode()).hexdigest()
-
-
 def write_canonical(query: Mapping[str, Any]) -> str:
-    """Return a described query as JSON, in the one form that is compared and hashed."""
+    """Return a described query as JSON, in the one form that is compared."""
     return json.dumps(query, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -118,7 +118,6 @@ class EntityReport:
             field.
         failure: the error's class, message, what it concerns, status, code and request
             id.
-        path: the path of that file, or its URL; None without a `dataset_id`.
         unlisted: how many series the service left out of its responses, in at least one
             of the requested versions; 0 if this run has not read the entity.
     """
@@ -131,7 +130,6 @@ class EntityReport:
     requests: int = 0
     missing: Missing = field(factory=dict)
     failure: Failure | None = None
-    path: str | None = None
     unlisted: int = 0
 
 
@@ -389,19 +387,13 @@ def _describe_missing(entities: Iterable[EntityReport]) -> list[str]:
     """Return a line for each id or word that entities do not have, the most frequent
     ones first.
     """
-    incomplete_count, counts = 0, Counter[str]()
+    counts = Counter[str]()
     for entity in entities:
-        incomplete_count += bool(entity.missing)
         for field_name, names in entity.missing.items():
             for name in names:
                 counts[f"{field_name} {name!r}"] += 1
-    if not incomplete_count:
-        return []
     lines = []
     for text, count in counts.most_common():
         entities_text = counted(count, "entity", "entities")
         lines.append(f"missing: {text} in {entities_text}")
-    return [
-        f"entities that do not have all of the question: {incomplete_count:,}",
-        listed(lines, 5, between="\n"),
-    ]
+    return [listed(lines, 5, between="\n")] if lines else []

@@ -108,7 +108,7 @@ class Run:
         self._with_file = frozenset(records).intersection(self.tracker.ids)
         self.tracker.files = len(self._with_file)
 
-    def skip_fresh(self, place: Place) -> list[str]:
+    def skip_fresh(self) -> list[str]:
         """Report the entities that were confirmed less than `fresh_for` ago as
         unchanged, and return the others.
         """
@@ -121,7 +121,7 @@ class Run:
                 ids.append(entity_id)
             else:
                 record = self.result.records[entity_id]
-                self.tracker.end(report_on(place, record, "unchanged"))
+                self.tracker.end(report_on(record, "unchanged"))
         return ids
 
     async def read_all(
@@ -316,7 +316,7 @@ class Reader:
             return EntityReport(entity_id, "failed", failure=failure)
         assert record is not None
         result.moments[entity_id] = answer.confirmed_at
-        return report_on(job.place, record, "unchanged")
+        return report_on(record, "unchanged")
 
     async def _put(self, answer: EntityAnswer, *, was_compared: bool) -> EntityReport:
         """Put an entity's file in place."""
@@ -345,11 +345,11 @@ class Reader:
             catalogue = panels[0].catalogue
             if missing := catalogue.missing(job.question.select):
                 result.complaint = catalogue.explain(missing)
-        report = report_on(job.place, record, "done")
+        report = report_on(record, "done")
         return evolve(report, unlisted=len(unlisted_ids))
 
 
-def report_on(place: Place, record: Record, state: EntityState) -> EntityReport:
+def report_on(record: Record, state: EntityState) -> EntityReport:
     """Return the report on an entity that has a file."""
     return EntityReport(
         record.entity_id,
@@ -358,7 +358,6 @@ def report_on(place: Place, record: Record, state: EntityState) -> EntityReport:
         record.rows,
         record.bytes,
         missing=record.missing,
-        path=place.url(place.entity_path(record.entity_id)),
     )
 
 

@@ -219,7 +219,6 @@ def test_report_names_most_entities_lack() -> None:
     few = EntityReport(IDS[0], "done", missing={"metric_ids": ("gen:A", "gen:B")})
     more = EntityReport(IDS[1], "unchanged", missing={"basis": ("segments",), "metric_ids": ("gen:B",)})
     assert str(ExtractReport((few, more), 1.0)).splitlines()[3:] == [
-        "entities that do not have all of the question: 2",
         "missing: metric_ids 'gen:B' in 2 entities",
         "missing: metric_ids 'gen:A' in 1 entity",
         "missing: basis 'segments' in 1 entity",

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from asyncfin import Client, Select, checks
 from asyncfin.checks import check_entity_id
@@ -261,7 +261,7 @@ class _Extraction:
     _job: Job
     _run: Run
     _holder: Holder
-    _lock: Lock | None = None
+    _lock: Lock = field(factory=lambda: Lock(None))
     _is_open: bool = False
     _renewing: asyncio.Task[None] | None = None
 
@@ -322,14 +322,13 @@ class _Extraction:
                 printable(str(error)),
             )
         finally:
-            if self._lock is not None:
+            if self._is_open:
                 # What killed workers have left; else the next run does it.
                 with suppress(OSError):
                     place.sweep()
-                if self._is_open:
-                    self._lock.release()
-                else:
-                    self._lock.withdraw()
+                self._lock.release()
+            else:
+                self._lock.withdraw()
 
     def _write_moments(self) -> None:
         result = self._run.result
@@ -350,7 +349,7 @@ class _Extraction:
     def _open(self, feed: Feed | None) -> None:
         """Read what is there. It blocks."""
         place, replace = self._job.place, self._run.options.replace
-        self._check()
+        self._lock.check()
         place.sweep()
         # This fails where files can't be written, or can't be moved.
         trial = f"{place.name}/_asyncfin-trial"
@@ -380,11 +379,11 @@ class _Extraction:
 
     def _remove(self, entity_ids: Iterable[str]) -> None:
         for entity_id in entity_ids:
-            self._check()
+            self._lock.check()
             self._job.place.remove(self._job.place.entity_path(entity_id))
 
     def _record(self, feed: Feed) -> None:
-        self._check()
+        self._lock.check()
         run, question = self._run, self._job.question
         entity_ids = set(run.tracker.ids)
         record_files(feed, question, self._holder.began, run.result.records, entity_ids)
@@ -434,30 +433,24 @@ class _Extraction:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             with suppress(OSError):
-                if self._lock is not None:
-                    await in_thread(self._lock.renew)
+                await in_thread(self._lock.renew)
                 if self._is_open:
                     await in_thread(self._write_moments)
-
-    def _check(self) -> None:
-        if self._lock is not None:
-            self._lock.check()
 
     async def _read(self) -> None:
         client, job, run = self._client, self._job, self._run
         ids = run.skip_fresh()
         run.tracker.report()
         if isinstance(client, Client):
-            reader = Reader(client, job, run.tracker, self._check)
+            reader = Reader(client, job, run.tracker, self._lock.check)
             read = partial(
                 reader.read_all, note=run.note, is_ending=lambda: run.is_ending
             )
             with announce(client, run.tracker):
                 await run.read_all(ids, read)
         else:
-            if self._lock is not None:
-                job = evolve(job, owner=self._holder.owner)
-            driver = Driver(run, job, client, self._check)
+            job = evolve(job, owner=self._lock.owner)
+            driver = Driver(run, job, client, self._lock.check)
             assert self._executor is not None
             await driver.read_all(self._executor, ids)
 

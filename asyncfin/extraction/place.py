@@ -101,18 +101,22 @@ def structure(value: Any, kind: type[T]) -> T:
         raise ValueError(f"not a {kind.__name__}: {error}") from None
 
 
-class Lock(ABC):
-    """A lock that this run holds."""
+@define
+class Lock:
+    """What a run holds; this one excludes nobody.
 
-    @abstractmethod
+    Attributes:
+        owner: that of its holder. None: there is no lock.
+    """
+
+    owner: str | None
+
     def renew(self) -> None:
         """Note that the run is still at work."""
 
-    @abstractmethod
     def check(self) -> None:
         """Raise RunInProgressError if another run may have taken the lock over."""
 
-    @abstractmethod
     def release(self) -> None:
         """End the lock; it does nothing the second time."""
 
@@ -271,7 +275,7 @@ class Folder(Place):
         with naming(path):
             file = FileIO(descriptor, "r+")
             _locks.add(file)
-            lock = FolderLock(file, holder)
+            lock = FolderLock(holder.owner, file, holder)
             try:
                 if not try_lock(file.fileno()):
                     raise RunInProgressError(
@@ -322,9 +326,6 @@ class FolderLock(Lock):
         self._file.seek(0)
         self._file.write(content)
         self._file.truncate()
-
-    def check(self) -> None:
-        """Do nothing: the lock lasts as long as this process."""
 
     def release(self) -> None:
         self._file.close()

@@ -114,7 +114,7 @@ class Prefix(Place):
             obstore.delete(self._store, path)
 
     def lock(self, holder: Holder, stale: str | None = None) -> Lock | str:
-        lock = PrefixLock(self, holder)
+        lock = PrefixLock(holder.owner, self, holder)
         if not lock.put("create" if stale is None else {"e_tag": stale}):
             # An attempt whose response was lost may have written it.
             lock.renew()
@@ -233,7 +233,7 @@ class PrefixLock(Lock):
         # it is stale.
         with suppress(OSError):
             owner, tag = self._place.read_lock()
-            if owner == self._holder.owner:
+            if owner == self.owner:
                 self.put({"e_tag": tag})
             else:
                 self.is_held = False
@@ -253,7 +253,7 @@ class PrefixLock(Lock):
         stale.
         """
         with suppress(OSError):
-            if self.is_held and self._place.read_lock()[0] == self._holder.owner:
+            if self.is_held and self._place.read_lock()[0] == self.owner:
                 self._place.remove(self._place.journal_path("lock"))
         self.is_held = False
 

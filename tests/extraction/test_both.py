@@ -62,22 +62,6 @@ async def test_both_versions_rows_two_extractions_catalogue(
     assert (len(again.unchanged), again.requests) == (6, 6)
 
 
-async def test_read_entity_returns_both_panels_publication(sandbox: Sandbox, client: Client) -> None:
-    """`panel` has the original values, `restated` the others, which is None for one version."""
-    answer = await read_entity(client, IDS[0], Select(), Annual(), value_version="both")
-    assert operations(sandbox) == {"catalogue": 1, "query": 2}
-    for panel, version in ((answer.panel, "original"), (answer.restated, "latest_restated")):
-        assert panel is not None
-        expected = await client.query(IDS[0], Select(), Annual(), value_version=version)
-        assert panel.value_version == version
-        assert [each.values for each in panel] == [each.values for each in expected]
-    for version in ("original", "latest_restated"):
-        single = await read_entity(client, IDS[0], Select(), Annual(), value_version=version)
-        assert single.restated is None
-        assert single.panel is not None
-        assert single.panel.value_version == version
-
-
 async def test_unchanged_publication_takes_one_request(sandbox: Sandbox, client: Client) -> None:
     """In whatever case its id is written; another one is read, with one metadata request in all."""
     answer = await read_entity(client, IDS[0], Select(), Annual())

@@ -74,36 +74,6 @@ def test_the_disk_full_at_any_step(tmp_path: Path) -> None:
     assert codes.count(1) > 3
 
 
-def test_killed_and_published_again(tmp_path: Path) -> None:
-    """What a killed run read, and did not put in place, was never known."""
-    first = tmp_path / "first" / "night"
-    first.parent.mkdir()
-    asyncio.run(night(first, 0))
-    for step in range(1, 40, EVERY):
-        folder = tmp_path / str(step) / "night"
-        shutil.copytree(first.parent, folder.parent)
-
-        def work(step: int = step, folder: Path = folder) -> int:
-            with at_step(folder.parent, step, kill):
-                asyncio.run(night(folder, 1))
-                return ENDED
-
-        in_child(work)
-        was = in_files(folder)
-        asyncio.run(night(folder, 2))
-        changes = read_changes(folder)
-        check_files(folder, changes)
-        known = set(changes.column("known_from").to_pylist())
-        were = (in_files(first), was, in_files(folder))
-        states = [rows(as_of(folder, moment)) for moment in known]
-        for each in ALL:
-            assert all(of(each, state) in [of(each, found) for found in were] for state in states)
-
-
-def of(entity_id: str, found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return [row for row in found if row[0] == entity_id]
-
-
 def _at_any_step(tmp_path: Path, number: int, act: Callable[[], None], first: int = 1) -> list[int]:
     """Run a night that fails at this step, then one that fails at a later one, and so on to the last."""
     before, whole = tmp_path / "before" / "night", tmp_path / "whole" / "night"

@@ -123,26 +123,3 @@ async def test_state_of_each_night_equals_files(tmp_path: Path, seed: int) -> No
                 await run.night(client, sandbox, at)
             copies.note(run.to)
     copies.check(run.to)
-
-
-@pytest.mark.parametrize("seed", range(EXAMPLES))
-async def test_as_of_shows_publication_of_moment(tmp_path: Path, seed: int) -> None:
-    """From a publication's creation until the next one, its cells; before the first, none."""
-    to = tmp_path / "night"
-    history = [{**content, **ALWAYS} for content in nights(Random(100 + seed), NIGHTS)]
-    moments = [BEGIN + timedelta(days=day) for day in range(1, NIGHTS + 1)]
-    async with Sandbox(publication(history[0])) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        for number, (content, moment) in enumerate(zip(history, moments, strict=True), 1):
-            sandbox.publish(publication(content, number=number, created=moment))
-            await extract(client, [IDS[0]], Select(), YEARS, to=to, history=True)
-    for content, moment in zip([{}, *history], [BEGIN, *moments], strict=True):
-        expected = Counter(
-            (*key.triple[:2], label, cell.number, f"{cell.number:,} {cell.label}")
-            for key, cells in content.items()
-            for label, cell in cells.items()
-        )
-        for when in (moment, moment + timedelta(hours=23)):
-            table = as_of(to, when)
-            names = ("metric_id", "reporting_group_id", "period_label", "number", "text")
-            columns = [table.column(name).to_pylist() for name in names]
-            assert Counter(zip(*columns, strict=True)) == expected, when

@@ -57,13 +57,6 @@ async def test_file_without_readable_footer_written_again(client: Client, folder
     assert rows(folder) == annual(*FIRST)
 
 
-async def test_a_refresh_reads_everything_again(client: Client, folder: Path) -> None:
-    """A refresh reads everything again, whatever the footers say."""
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    report = await extract(client, IDS, Select(), Annual(), to=folder, refresh=True)
-    assert len(report.done) == len(IDS)
-
-
 async def test_more_entities_join_the_folder(client: Client, folder: Path) -> None:
     """The question is the folder's, the entities are the run's; duplicates count once."""
     await extract(client, IDS[:3], Select(), Annual(), to=folder)

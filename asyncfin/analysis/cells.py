@@ -23,13 +23,15 @@ def numbered(table: Any, names: Iterable[str], numbers: Any = None) -> Any:
         # Each chunk has a separate dictionary, and its indices mean nothing in another.
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        column = column.unify_dictionaries().combine_chunks()
+        column = column.unify_dictionaries()
+        column = column.combine_chunks()
         codes = column.indices.cast(pa.int64())
         if numbers is not None:
             pairs = compute.multiply(numbers, len(column.dictionary))
             codes = compute.add(pairs, codes)
         # Numbered again after each column, so that the product never exceeds 64 bits.
-        numbers = codes.dictionary_encode().indices.cast(pa.int64())
+        indices = codes.dictionary_encode().indices
+        numbers = indices.cast(pa.int64())
     return numbers
 
 
@@ -37,8 +39,10 @@ def example_rows(
     table: Any, numbers: Any, names: Sequence[str]
 ) -> list[tuple[Any, ...]]:
     """These columns of the first row of each number, in the order of the numbers."""
-    first_rows = compute.index_in(compute.unique(numbers), value_set=numbers)
-    examples = table.select(list(names)).take(first_rows)
+    distinct_numbers = compute.unique(numbers)
+    first_rows = compute.index_in(distinct_numbers, value_set=numbers)
+    examples = table.select(list(names))
+    examples = examples.take(first_rows)
     columns = examples.to_pydict().values()
     return list(zip(*columns, strict=True))
 

@@ -153,7 +153,9 @@ def _number_cells(old: Snapshot, current: Snapshot) -> tuple[Any, Any]:
     same number.
     """
     names = [*SERIES, *PERIOD_FIELDS]
-    rows = pa.concat_tables([old.table.select(names), current.table.select(names)])
+    old_rows = old.table.select(names)
+    current_rows = current.table.select(names)
+    rows = pa.concat_tables([old_rows, current_rows])
     count = len(old.table)
     numbers = numbered(rows, SERIES)
     heads = example_rows(rows, numbers, SERIES[1:])
@@ -185,9 +187,12 @@ def _find_differing(
         values = plain(current.table.column(name))
         old_values = plain(old.table.column(name)).take(places)
         # A field that the service did not state is null, and equal to null.
-        is_unequal = compute.fill_null(compute.not_equal(values, old_values), False)
-        is_null, was_null = compute.is_null(values), compute.is_null(old_values)
-        is_different = compute.or_(is_unequal, compute.xor(is_null, was_null))
+        is_unequal = compute.not_equal(values, old_values)
+        is_unequal = compute.fill_null(is_unequal, False)
+        is_null = compute.is_null(values)
+        was_null = compute.is_null(old_values)
+        has_one_null = compute.xor(is_null, was_null)
+        is_different = compute.or_(is_unequal, has_one_null)
         differs = compute.or_(differs, is_different)
     return differs
 
@@ -208,16 +213,19 @@ def _add_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
     """Add the columns about changes; `places` are the rows of the old table, or
     null.
     """
-    numbers = plain(old.table.column("number")).take(places)
-    texts = plain(old.table.column("text")).take(places)
-    dataset_id, null = pa.scalar(old.dataset_id), pa.scalar(None, pa.string())
-    datasets = compute.if_else(compute.is_valid(numbers), dataset_id, null)
-    return (
-        rows.append_column(CHANGE, words.dictionary_encode())
-        .append_column(BEFORE, numbers)
-        .append_column(BEFORE_TEXT, texts)
-        .append_column(BEFORE_DATASET, datasets.dictionary_encode())
+    numbers = plain(old.table.column("number"))
+    numbers = numbers.take(places)
+    texts = plain(old.table.column("text"))
+    texts = texts.take(places)
+    datasets = compute.if_else(
+        compute.is_valid(numbers),
+        pa.scalar(old.dataset_id),
+        pa.scalar(None, pa.string()),
     )
+    rows = rows.append_column(CHANGE, words.dictionary_encode())
+    rows = rows.append_column(BEFORE, numbers)
+    rows = rows.append_column(BEFORE_TEXT, texts)
+    return rows.append_column(BEFORE_DATASET, datasets.dictionary_encode())
 
 
 def known_from_column(rows: int, moment: datetime) -> Any:
@@ -262,9 +270,8 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     """
     _check_panel("old", old)
     _check_panel("new", new)
-    if old.value_version != new.value_version and old.dataset.is_publication(
-        new.dataset.dataset_id
-    ):
+    is_one_publication = old.dataset.is_publication(new.dataset.dataset_id)
+    if is_one_publication and old.value_version != new.value_version:
         raise SelectionError(
             f"old and new differ in their value version: {old.value_version}, "
             f'{new.value_version}; known_by(original, restated, "FY2024") returns '
@@ -279,8 +286,10 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     table = compare(Snapshot.of(old), Snapshot.of(new))
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
-    table = table.append_column(KNOWN_FROM, known_from_column(len(table), known_from))
-    return table.replace_schema_metadata(table_metadata([old, new]))
+    column = known_from_column(len(table), known_from)
+    table = table.append_column(KNOWN_FROM, column)
+    metadata = table_metadata([old, new])
+    return table.replace_schema_metadata(metadata)
 
 
 def reject_differing(panels: str, *facts: tuple[str, object, object]) -> None:

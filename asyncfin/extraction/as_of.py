@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
-from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import Period, checks, concat
@@ -134,19 +133,22 @@ def as_of(
     until = pa.scalar(moment)
     early = []
     for footer in footers:
-        moments = map(attrgetter("known_from"), footer.changes)
-        if min(moments, default=datetime.max.replace(tzinfo=UTC)) <= moment:
+        if any(entry.known_from <= moment for entry in footer.changes):
             early.append(footer)
-    rows = fold_changes(
-        feed,
-        early,
-        columns_read,
-        lambda table: compute.less_equal(table.column(KNOWN_FROM), until),
-    )
-    keys = pa.table(list(map(plain, rows.select(_ORDER))), _ORDER)
+
+    def select(table: Any) -> Any:
+        return compute.less_equal(table.column(KNOWN_FROM), until)
+
+    rows = fold_changes(feed, early, columns_read, select)
+    columns_of_order = list(map(plain, rows.select(_ORDER)))
+    keys = pa.table(columns_of_order, _ORDER)
     order = compute.sort_indices(keys, [(name, "ascending") for name in _ORDER])
-    facts = {"as_of": utc_text(moment), "not_kept": _find_later(footers, moment)}
-    return _join([rows.take(order).select(names)], facts)
+    rows = rows.take(order).select(names)
+    facts = {
+        "as_of": utc_text(moment),
+        "not_kept": _find_later(footers, moment),
+    }
+    return _join([rows], facts)
 
 
 def _find_later(footers: Iterable[RunFooter], moment: datetime) -> list[dict[str, str]]:
@@ -187,7 +189,8 @@ def fold_changes(
             if entry.ambiguous:
                 ambiguous.add(entry.entity_id)
     id_set = pa.array(sorted(ambiguous), pa.string())
-    waiting, slow, count = [], [], 0
+    waiting, slow = [], []
+    count = 0
     for footer in footers:
         for table in feed.tables(footer, columns, entity_ids):
             piece = table.filter(select(table))
@@ -210,12 +213,13 @@ def fold_changes(
 
 def _latest(rows: Any) -> Any:
     """Return the last row of each cell, unless it vanished."""
-    cells = pa.table(
-        {"cell": numbered(rows, _CELL), "row": pa.array(range(len(rows)), pa.int64())}
-    )
-    last = cells.group_by("cell", use_threads=False).aggregate([("row", "max")])
+    places = pa.array(range(len(rows)), pa.int64())
+    cells = pa.table({"cell": numbered(rows, _CELL), "row": places})
+    groups = cells.group_by("cell", use_threads=False)
+    last = groups.aggregate([("row", "max")])
     rows = rows.take(last.column("row_max"))
-    return rows.filter(compute.not_equal(plain(rows.column(CHANGE)), "vanished"))
+    words = plain(rows.column(CHANGE))
+    return rows.filter(compute.not_equal(words, "vanished"))
 
 
 def _latest_by_id(rows: Any) -> Any:
@@ -223,9 +227,13 @@ def _latest_by_id(rows: Any) -> Any:
     path.
     """
     cells: dict[int, dict[str, int]] = {}
-    columns = (numbered(rows, _CELL), rows.column("series_id"), rows.column(CHANGE))
-    lists = map(methodcaller("to_pylist"), columns)
-    for row, (cell, series_id, change) in enumerate(zip(*lists, strict=True)):
+    entries = zip(
+        numbered(rows, _CELL).to_pylist(),
+        rows.column("series_id").to_pylist(),
+        rows.column(CHANGE).to_pylist(),
+        strict=True,
+    )
+    for row, (cell, series_id, change) in enumerate(entries):
         latest = cells.setdefault(cell, {})
         # The only row of a cell has the id that its series had when it was written.
         if change != "appeared" and series_id not in latest and len(latest) == 1:
@@ -241,9 +249,11 @@ def _latest_by_id(rows: Any) -> Any:
 
 
 def _join(tables: list[Any], facts: dict[str, Any]) -> Any:
-    table = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+    bare_tables = [table.replace_schema_metadata(None) for table in tables]
+    table = pa.concat_tables(bare_tables)
+    table = table.unify_dictionaries().combine_chunks()
     metadata = {METADATA: json.dumps({"panels": []} | facts)}
-    return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
+    return table.replace_schema_metadata(metadata)
 
 
 def open_feed(address: str | os.PathLike[str]) -> Feed:

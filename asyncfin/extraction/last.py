@@ -64,7 +64,8 @@ def describe_run(
         stop: the event that ends it early, which may be a `Stop`.
     """
     question = job.question
-    error, outcome, code = failure or report.stopped, report.outcome, report.exit_code
+    error = failure or report.stopped
+    outcome, code = report.outcome, report.exit_code
     if error is None:
         try:
             report.raise_for_unknown()
@@ -106,8 +107,9 @@ def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
     for name, group in outcome["failures"].items():
         failures[name] = {"count": group["count"], "message": group["message"]}
     line = msgspec.json.encode({**outcome, "failures": failures})
-    runs = (place.read_bytes(place.journal_path("runs.jsonl")) or b"").splitlines()
-    place.write_journal("runs.jsonl", b"\n".join([*runs[1 - _RUNS :], line, b""]))
+    content = place.read_bytes(place.journal_path("runs.jsonl")) or b""
+    lines = [*content.splitlines()[1 - _RUNS :], line, b""]
+    place.write_journal("runs.jsonl", b"\n".join(lines))
 
 
 def read_moments(place: Place, records: Mapping[str, Record]) -> dict[str, datetime]:
@@ -147,22 +149,26 @@ def read_status(address: str | os.PathLike[str]) -> dict[str, Any]:
     last = place.read_journal("last.json", dict[str, Any])
     if last is not None and last.get("format") != FORMAT:
         last = None
-    holder, is_running = place.read_journal("lock", Holder), place.is_running()
-    runs = [
-        name.removesuffix(".parquet") for name in place.names(place.beside("changes"))
-    ]
+    holder = place.read_journal("lock", Holder)
     status: dict[str, Any] = {
-        "running": is_running,
+        "running": place.is_running(),
         "unfinished": False,
         "last": last,
-        "feed": {"runs": len(runs), "last": runs[-1]} if runs else None,
+        "feed": None,
     }
+    if names := place.names(place.beside("changes")):
+        run = names[-1].removesuffix(".parquet")
+        status["feed"] = {"runs": len(names), "last": run}
     if holder is None:
         return status
-    began, renewal = utc_text(holder.began), utc_text(holder.renewed)
+    began = utc_text(holder.began)
     has_ended = last is not None and last["began"] == began
-    status["unfinished"] = not is_running and not has_ended
-    if is_running or status["unfinished"]:
-        status |= {"host": holder.host, "pid": holder.pid}
-        status |= {"began": began, "renewed": renewal}
+    status["unfinished"] = not status["running"] and not has_ended
+    if status["running"] or status["unfinished"]:
+        status |= {
+            "host": holder.host,
+            "pid": holder.pid,
+            "began": began,
+            "renewed": utc_text(holder.renewed),
+        }
     return status

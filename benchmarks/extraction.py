@@ -96,7 +96,7 @@ async def discarded(url: str, entities: int) -> int:
 
 
 async def extracted(
-    url: str, entities: int, folder: Path, history: bool | None = None
+    url: str, entities: int, folder: Path, history: bool = False
 ) -> dict[str, int]:
     """Extract all series of all periods; return how many answers that took, and how the
     entities fared.
@@ -174,9 +174,7 @@ def _taken(way: str, url: str, entities: int, folder: Path) -> dict[str, int]:
             return {"answers": asyncio.run(extract_by_hand(url, entities, folder))}
         case "command":
             return commanded(url, entities, folder)
-    return asyncio.run(
-        extracted(url, entities, folder, history=True if way == "history" else None)
-    )
+    return asyncio.run(extracted(url, entities, folder, way == "history"))
 
 
 def commanded(url: str, entities: int, folder: Path) -> dict[str, int]:

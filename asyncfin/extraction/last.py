@@ -150,8 +150,9 @@ def read_status(address: str | os.PathLike[str]) -> dict[str, Any]:
     if last is not None and last.get("format") != FORMAT:
         last = None
     holder = place.read_journal("lock", Holder)
+    is_running = place.is_running()
     status: dict[str, Any] = {
-        "running": place.is_running(),
+        "running": is_running,
         "unfinished": False,
         "last": last,
         "feed": None,
@@ -163,8 +164,8 @@ def read_status(address: str | os.PathLike[str]) -> dict[str, Any]:
         return status
     began = utc_text(holder.began)
     has_ended = last is not None and last["began"] == began
-    status["unfinished"] = not status["running"] and not has_ended
-    if status["running"] or status["unfinished"]:
+    status["unfinished"] = not is_running and not has_ended
+    if is_running or status["unfinished"]:
         status |= {
             "host": holder.host,
             "pid": holder.pid,

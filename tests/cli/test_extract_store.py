@@ -28,10 +28,10 @@ def s3() -> "Iterator[S3]":
 
 
 def test_url_in_place_of_a_folder(command: Command, s3: "S3") -> None:
-    """The same report, whose paths are addresses; the second time nothing has changed."""
+    """The same report as of a folder; the second time nothing has changed."""
     first = command("extract", ENTITY, "--into", NIGHT, "--annual", "--json")
     assert first.code == 0
-    assert json.loads(first.out)["entities"][0]["path"] == f"{NIGHT}/{ENTITY}.parquet"
+    assert json.loads(first.out)["entities"][0]["state"] == "done"
     assert s3.names() == [*JOURNAL, f"night/{ENTITY}.parquet"]
     assert "1 with a file" in command("extract", ENTITY, "--into", NIGHT, "--annual", "--dry-run").out
     assert "1 unchanged" in command("extract", ENTITY, "--into", NIGHT, "--annual").out

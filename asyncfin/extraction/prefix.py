@@ -213,7 +213,7 @@ class PrefixLock(Lock):
 
     _place: Prefix
     _holder: Holder
-    _renewed: float = 0.0
+    _renewal: float = 0.0
     is_held: bool = False
 
     def put(self, condition: Condition) -> bool:
@@ -225,7 +225,7 @@ class PrefixLock(Lock):
         self._holder = self._holder.renew()
         if not self._place.put_lock(self._holder.content, condition):
             return False
-        self._renewed, self.is_held = moment, True
+        self._renewal, self.is_held = moment, True
         return True
 
     def renew(self) -> None:
@@ -241,7 +241,7 @@ class PrefixLock(Lock):
     def check(self) -> None:
         # A minute before the others may think so: what is being written then gets there
         # in time.
-        age = monotonic() - self._renewed
+        age = monotonic() - self._renewal
         if not self.is_held or age >= STALE_SECONDS - RENEW_SECONDS:
             raise RunInProgressError(
                 f"another run has taken over {self._place}, or may have, as its lock "

@@ -21,12 +21,7 @@ from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.pacing.bucket import Bucket, Parameters
 from asyncfin.pacing.pace import Allowance, Change
-from asyncfin.pacing.shared import (
-    EPSILON,
-    Outcome,
-    SharedBucket,
-    SharedState,
-)
+from asyncfin.pacing.shared import EPSILON, Outcome, SharedBucket, SharedState
 from asyncfin.redis import RedisClients
 from asyncfin.tasks import cancel_and_wait, unless_silent
 
@@ -294,7 +289,7 @@ class RedisBucket(SharedBucket):
         try:
             async with unless_silent(limit):
                 reply = await script(
-                    keys=[self._key], args=[now, change.kind, *map(repr, numbers)]
+                    [self._key], [now, change.kind, *map(repr, numbers)]
                 )
         except (RedisError, OSError) as error:
             # The text of the server's errors may contain a URL with a password.

@@ -204,10 +204,11 @@ class Cache:
         Raises:
             ArgumentError: the store is not one that may be used.
         """
+        if self._store is None:
+            return None
         loop = asyncio.get_running_loop()
         # Not `now < until`: an event loop can have another clock than the last one.
-        is_away = 0 <= loop.time() - self._away_since < _AWAY_SECONDS
-        if self._store is None or is_away:
+        if 0 <= loop.time() - self._away_since < _AWAY_SECONDS:
             return None
         try:
             async with asyncio.timeout(STORE_SECONDS):

@@ -258,7 +258,7 @@ def test_claim_ends_with_its_process(tmp_path: Path) -> None:
         part = FileCache(tmp_path / "cache").partition(URL, TOKEN)
         asyncio.get_running_loop().call_later(0.2, process.kill)
         async with asyncio.timeout(5), part.claim(ENTITY):
-            process.join(0)
+            process.join(5)  # the lock ends a moment before the process
             assert process.exitcode == -signal.SIGKILL
 
     process = start(claim_for_ever)

@@ -111,12 +111,12 @@ def _is_excepted(url: URL) -> bool:
     host = (url.host or "").rstrip(".")
     text = getproxies().get("no", "").lower().replace("[", "").replace("]", "")
     for entry in text.split(","):
-        name = entry.strip().strip(".")
+        name = entry.strip().replace(".:", ":").strip(".")
         # With its port too, and with the domains that it is in.
         domains = (f".{host}", f".{host}:{url.port}")
         if name and any(domain.endswith(f".{name}") for domain in domains):
             return True
-        if _is_within(host, name):
+        if _is_within(host, name.removesuffix(f":{url.port}")):
             return True
     return False
 

@@ -98,6 +98,8 @@ EXCEPTED = [
     ("[fd00::1]:8443", "[fd00::1]:8443"),
     ("[fd00::1]", "fd00::1"),
     ("service.example", "service.example."),
+    ("service.example:8443", "service.example.:8443"),
+    ("10.1.2.3:8443", "10.0.0.0/8:8443"),
     ("service.example.", "service.example"),
     ("api.service.example.", ".service.example"),
     ("api.service.example", "service.example."),
@@ -105,6 +107,7 @@ EXCEPTED = [
 OTHERS = [
     ("11.1.2.3", "10.0.0.0/8"),
     ("service.example", "10.0.0.0/8"),
+    ("10.1.2.3:8443", "10.0.0.0/8:443"),
     ("[fd00::1]:8443", "[fd00::1]:443"),
     ("otherservice.example", "service.example."),
     ("service.example", ""),

@@ -241,6 +241,8 @@ class Panel(Forms):
         # A list has no hash, so that it can't be looked up.
         if isinstance(key, str) and (head := self._find(key)) is not None:
             return head
+        if isinstance(key, tuple) and len(key) == 2:
+            raise KeyError(f"no series {key!r}: write panel[{key[0]!r}][{key[1]!r}]")
         if hint := period_hint(key).removeprefix("; write "):
             raise KeyError(
                 f"no series {key!r}: a period is the second key, "

@@ -47,7 +47,7 @@ def test_series_by_its_id(panel: Panel) -> None:
     assert "sales" not in panel
     assert "nothing" not in panel
     assert 5 not in panel
-    with pytest.raises(KeyError, match=r"no series \('costs', 'FY2024'\): the key is a series_id"):
+    with pytest.raises(KeyError, match=r"write panel\['costs'\]\['FY2024'\]"):
         panel["costs", "FY2024"]  # type: ignore[index]
     with pytest.raises(KeyError, match=r"no series 'sales'; of that metric: sales\.annual \("):
         panel["sales"]

@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import count
-from operator import add
+from operator import add, attrgetter
 from typing import Protocol, TypeAlias
 
 import msgspec
-from msgspec.structs import astuple
 
 from asyncfin.words import counted
 
@@ -311,7 +310,11 @@ class Counts(msgspec.Struct):
     received: int = 0
 
     def __add__(self, counts: Counts) -> Counts:
-        return Counts(*map(add, astuple(self), astuple(counts)))
+        return Counts(*map(add, _read_figures(self), _read_figures(counts)))
+
+
+# Not astuple: those of a client have more fields.
+_read_figures = attrgetter(*Counts.__struct_fields__)
 
 
 class Stats(Counts, kw_only=True):

@@ -163,16 +163,27 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
         yield date.fromordinal(first), date.fromordinal(last)
 
 
+_json_decoder = msgspec.json.Decoder(msgspec.Raw)
+_LENGTHS = frozenset(("content-length", "transfer-encoding"))
+
+
 def error_of(
     request: Request, response: Response
 ) -> errors.ServiceError | errors.TransportError | errors.MalformedAnswerError | None:
-    """Return the error for a response, or None for a 2xx in JSON, which may still be
-    malformed.
+    """Return the error for a response, or None for a whole 2xx in JSON, which may
+    still be malformed.
     """
     if not 200 <= response.status < 300:
         return failure(request, response)
     if problem := codec.not_json(response.body):
         return errors.MalformedAnswerError(problem, is_json=False)
+    # Without a stated length (RFC 9112, 6.3) only the JSON shows that it was cut.
+    if not _LENGTHS.isdisjoint(response.headers):
+        return None
+    try:
+        codec.decode(response.body, _json_decoder)
+    except errors.MalformedAnswerError as error:
+        return error.with_traceback(None)
     return None
 
 

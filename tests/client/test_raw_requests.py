@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from asyncfin import ArgumentError, Client, NotFoundError, Retry
-from tests.services.raw import Received, answer, judged, refusal, scripted
+from asyncfin import ArgumentError, Client, MalformedAnswerError, NotFoundError, Retry
+from tests.services.raw import Received, answer, dropping, judged, refusal, scripted
 
 pytestmark = pytest.mark.virtual
 ENTITY = "O-" + "a/" * 16
@@ -38,6 +38,29 @@ async def test_raw_request_is_retried() -> None:
         assert (await client.request("GET", "/v1/future")).attempts == 2
         with pytest.raises(NotFoundError):
             await client.request("GET", "/v1/future")
+
+
+async def test_cut_response_is_malformed() -> None:
+    """Without a stated length only the JSON shows that half of a body has arrived."""
+    head = b"HTTP/1.1 200 OK\r\n\r\n"
+    steps = dropping(head + b'{"new": 1, "ol'), dropping(head + b'{"new": 1 }')
+    async with scripted(*steps) as server, Client(server.base_url, "token") as client:
+        with pytest.raises(MalformedAnswerError, match="truncated"):
+            await client.request("GET", "/v1/future")
+        assert (await client.request("GET", "/v1/future")).body == b'{"new": 1 }'
+    assert len(server.requests) == 2
+
+
+async def test_stats_of_clients_add_up() -> None:
+    """Two clients of one account: the sum has the counts of both."""
+    async with (
+        judged(lambda request: answer(body=b"{}")) as server,
+        Client(server.base_url, "token") as first,
+        Client(server.base_url, "token") as second,
+    ):
+        await first.request("GET", "/v1/future")
+        await second.request("GET", "/v1/future")
+        assert (first.stats() + second.stats()).requests == 2
 
 
 @pytest.mark.parametrize("path", ["@other.example/v1", "v1/limits", "", "//other.example/v1"])

@@ -418,6 +418,8 @@ class _Sending(Sending):
             is_written = True
             return token.bearer()
 
+        # What raises before this attempt begins does not end the last one again.
+        self._identity = None
         try:
             wait.end()
             self._on_attempt()
@@ -452,7 +454,6 @@ class _Sending(Sending):
     def _begin(self) -> None:
         """Announce and count an attempt, which is sent now."""
         sender, request = self._sender, self.request
-        self._identity = None
         # Whoever observes its start, observes its end.
         if sender.announce.is_heard():
             attempt = self.attempts + 1

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from asyncfin.events import Event
+from asyncfin.events import Event, Waited
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.retry import Retry
 from tests.services.raw import answer, dropping, refusal
@@ -116,6 +117,23 @@ async def test_observer_raises_after_an_outage() -> None:
         async with asyncio.timeout(60):
             await failed.sender.send(READ)
             await failed.sender.send(READ)
+
+
+@pytest.mark.virtual
+async def test_observer_raises_between_two_attempts() -> None:
+    """An attempt that has ended does not end again."""
+    counts: Counter[str] = Counter()
+
+    def observe(event: Event) -> None:
+        counts[type(event).__name__] += 1
+        if counts["RequestFinished"] and isinstance(event, Waited) and event.reason == "turn":
+            raise Stop
+
+    bucket = TokenBucket(rate=0.1, burst=1, clock=lambda: NOON)
+    async with sending(refusal(503), bucket=bucket) as (_, sender, _events):
+        with sender.announce.also(observe), pytest.raises(Stop):
+            await sender.send(READ)
+    assert (counts["RequestStarted"], counts["RequestFinished"]) == (1, 1)
 
 
 class Remote(TokenBucket):

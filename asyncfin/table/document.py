@@ -55,7 +55,7 @@ def _encode_values(grid: Grid) -> dict[str, str]:
     for block, rows in grid.rows():
         entries = grid.store.entries(block, rows, values_decoder)
         for row, values in zip(rows, entries, strict=True):
-            arrays[block.series_ids[row]] = encode(grid.align(block, row, values))
+            arrays[block.series_ids[row]] = encode(grid.align(block.axis, values))
     return arrays
 
 

@@ -3,11 +3,11 @@ view.
 """
 
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain, groupby, pairwise
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias, TypeVar
 
 from attrs import field, frozen
@@ -58,8 +58,9 @@ class Grid:
     unlisted_ids: tuple[str, ...] = ()
     anchor: Period | None = None
     is_whole: bool = True
-    # `evolve` makes another one for a cut, whose periods differ.
+    # `evolve` makes other ones for a cut, whose periods differ.
     _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
+    _pickers: dict[Axis, Callable[[Any], Any]] = field(init=False, factory=dict)
 
     @cached_property
     def by_id(self) -> dict[str, CatalogueSeries]:
@@ -225,26 +226,21 @@ class Grid:
         except MalformedAnswerError:
             with self.error_context():
                 raise
-        return tuple(self.align(block, row, values))
+        return tuple(self.align(block.axis, values))
 
-    def align(
-        self,
-        block: Block,
-        row: int,
-        entries: Sequence[T | None],
-    ) -> Sequence[T | None]:
-        """Return a series' entries at the periods of the grid, of those at the periods
-        of its axis.
+    def align(self, axis: Axis, entries: Sequence[T | None]) -> Sequence[T | None]:
+        """Return the entries of an axis at the periods of the grid, and None at those
+        that it does not have.
         """
-        if block.axis.periods == self.periods:
+        if axis.periods == self.periods:
             return entries
-        index_of = self.indices(block.axis)
-        aligned_entries: list[T | None] = [None] * len(self.periods)
-        # Only observations: of a sparse series most periods have no value.
-        for position in block.observations(row)[0]:
-            if (index := index_of[position]) >= 0:
-                aligned_entries[index] = entries[position]
-        return aligned_entries
+        if axis not in self._pickers:
+            places = find_indices(self.periods, axis.periods)
+            # One C call a series: a loop took a tenth longer. Two more places, because
+            # an itemgetter of a single index returns no tuple.
+            self._pickers[axis] = itemgetter(*places, -1, -1)
+        aligned_entries: tuple[T | None, ...] = self._pickers[axis]([*entries, None])
+        return aligned_entries[:-2]
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
         """Yield each block that holds series of the grid, with the rows of these

@@ -112,13 +112,18 @@ class Forms(Showable):
         `to_arrow`.
 
         The wide one has an index of year, end_month and duration_months, which sorts as
-        periods do; with `labels`, an index of period labels, which does not. Of chosen
-        `columns`, those of the period are the index. Its gaps are NaN, and all its
-        columns are numbers. No dates are derived: fiscal months are not calendar
-        months. ``frame.attrs["asyncfin"]`` is a short text: entity and value version,
-        or of a comparison the entities that failed.
+        periods do; with `labels`, an index of period labels, which does not, whatever
+        `columns` are. Its gaps are NaN, and all its columns are numbers. No dates are
+        derived: fiscal months are not calendar months. ``frame.attrs["asyncfin"]`` is a
+        short text: entity and value version, or of a comparison the entities that
+        failed.
         """
         library("pandas", "pandas")
+        has_labels = self._has_entities if labels is None else labels
+        if columns is not None and has_labels and (layout or self._layout) == "wide":
+            # pandas aligns frames by their index: rows without periods would be added
+            # by number.
+            columns = ("period", *checks.texts("columns", columns, "name"))
         table = self.to_arrow(layout, columns=columns, labels=labels)
         frame: pandas.DataFrame = pandas_frame(table)
         # One short text, which pandas copies whenever it makes another frame of this

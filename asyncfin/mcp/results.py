@@ -34,15 +34,12 @@ from asyncfin.words import counted
 
 # A result shares an assistant's context with everything else that it has read.
 MAX_CHARACTERS = 20_000
-MAX_NOTES = 40
+MAX_NOTES = 15
 MAX_NAME = 160
 _MAX_NOTE = 600
 # For the line that says how many rows are omitted, and for the braces of structured
 # content.
 _RESERVED = 600
-# Seconds: while the service fails, a client finds out at least this often whether it
-# responds again.
-_OUTAGE = 30.0
 
 
 class RequestLimitError(AsyncfinError):
@@ -142,19 +139,11 @@ def make_result(
     lines = list(head)
     room = MAX_CHARACTERS - _RESERVED
     room -= max(len("\n".join([*head, ""])), len(_to_json(facts)))
-    # Notes have half of the room at most: the other half is for rows.
-    room_below = room - room // 2
-    shown_notes = []
-    for note in notes[:MAX_NOTES]:
-        text = shorten(printable(note), _MAX_NOTE)
-        size = len(_to_json(text)) + 2
-        if room - size < room_below:
-            break
-        room -= size
-        shown_notes.append(text)
+    shown_notes = [shorten(printable(note), _MAX_NOTE) for note in notes[:MAX_NOTES]]
     if len(shown_notes) < len(notes):
         note_count = counted(len(notes) - len(shown_notes), "more note")
         shown_notes.append(f"at least {note_count}: name fewer companies or series")
+    room -= len(_to_json(shown_notes))
     shown_fields: list[dict[str, Any]] = []
     for row in rows:
         room -= row.size
@@ -189,9 +178,6 @@ def error_result(error: AsyncfinError) -> CallToolResult:
         if isinstance(error, kind):
             advice = text
             break
-    if error.concerns == "service" and error.attempts == 0:
-        wait = _OUTAGE
-        advice = "The service fails: call again after retry_after_seconds."
     # Without the Python that an error proposes.
     message = error.problem if isinstance(error, SelectionError) else str(error)
     message = shorten(printable(message), 2000)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
@@ -56,7 +56,6 @@ from asyncfin.mcp.values import (
     make_notes,
     make_rows,
     name_item,
-    note_differences,
 )
 from asyncfin.names import Names
 from asyncfin.typing import Match, Rank, SearchResult, ValueVersion
@@ -65,12 +64,7 @@ from asyncfin.words import counted, entity_names, listed
 MAX_REQUESTS = 20
 MAX_ENTITIES = 10
 _MAX_FOUND = 8
-_MAX_METRICS = 80
-# How a series matches words that it is not called.
-_MATCHES_BY = {
-    Rank.MEANING: "has the same meaning",
-    Rank.DESCRIPTION: "has it in its description",
-}
+_MAX_OVERVIEW = 80
 _VERSIONS: dict[bool, ValueVersion] = {False: "original", True: "latest_restated"}
 _READ_ONLY = ToolAnnotations(
     read_only_hint=True,
@@ -88,11 +82,11 @@ _INSTRUCTIONS = (
 )
 
 Entities = Annotated[
-    list[str] | str,
+    Annotated[list[str], Field(min_length=1, max_length=MAX_ENTITIES)] | str,
     Field(description=f"ids or names of companies, at most {MAX_ENTITIES}"),
 ]
 SeriesNames = Annotated[
-    list[str] | str,
+    Annotated[list[str], Field(min_length=1)] | str,
     Field(description="names from find_series, or metric ids (the whole company)"),
 ]
 Periods = Annotated[
@@ -109,7 +103,7 @@ NameWords = Annotated[
     str, Field(description="words that must all occur in a company's name or id")
 ]
 SearchWords = Annotated[
-    str, Field(description="a label, a metric, a scope; none: an overview")
+    str, Field(description="a label, a metric, a scope; none: all series")
 ]
 
 
@@ -242,43 +236,28 @@ class _Tools:
     ) -> Annotated[CallToolResult, Matches]:
         """Find series of companies by words, best first, each with its name for query.
 
-        Without words it gives an overview. Spends requests only for catalogues that
-        were not read before.
+        Without words it lists those of the whole company first. Spends requests only
+        for catalogues that were not read before.
         """
         catalogues, notes = await self._read_catalogues(entities)
-        head = []
-        for catalogue in catalogues:
-            company = f"company {quote(catalogue.name)} ({catalogue.entity_id})"
-            head.append(f"{company}: {len(catalogue):,} series")
-        rows: list[Row] = []
-        if not words.strip():
-            for catalogue in catalogues:
-                rows += _make_overview(catalogue)
-            advice = "call find_series with words"
-            return make_result(head, rows, notes, advice, rows_as="series")
-        results = []
+        head, results = [], []
         for catalogue in catalogues:
             periods = await read_last_periods(self._client, catalogue)
             # Of a large company it takes a moment.
             search = partial(catalogue.search, words, last_periods=periods)
             results.append(await asyncio.to_thread(search))
         groups = SearchResult.group(results)
-        rows += [_make_match(group, catalogues) for group in groups[:_MAX_FOUND]]
-        rank = groups[0][0][1].rank if groups else Rank.EXACT
+        # Without words all series match, those of the whole company first.
+        limit = _MAX_FOUND if words.strip() else _MAX_OVERVIEW
+        rows = [_make_match(group, catalogues) for group in groups[:limit]]
         if not rows:
             head.append("nothing matches all words")
-        elif rank == Rank.CLOSE:
-            head.append("nothing matches all words; close matches:")
-        elif rank in _MATCHES_BY:
-            first = rows[0].cells[0]
-            notes.append(
-                f"no series is called {quote(words)}; {first} {_MATCHES_BY[rank]}"
-            )
-        if rows:
-            head.append("series\tlabel\tscopes\tcadence\tdescription")
-        hidden_count = len(groups) - _MAX_FOUND
-        if hidden_count > 0:
-            matches = counted(hidden_count, "more match", "more matches")
+        else:
+            if groups[0][0][1].rank == Rank.CLOSE:
+                head.append("nothing matches all words; close matches:")
+            head.append("series\tlabel\tscopes\tdescription")
+        if len(groups) > limit:
+            matches = counted(len(groups) - limit, "more match", "more matches")
             notes.append(f"{matches}: use more words")
         return make_result(head, rows, notes, "use more words", rows_as="series")
 
@@ -321,11 +300,10 @@ class _Tools:
         parts = await self._read_panels(parts, notes)
 
         def make_values() -> list[Row]:
-            notes.extend(note_differences(parts))
-            company_notes = (note for part in parts for note in make_notes(part))
             # Only slightly more than are shown: thousands of rows take seconds.
+            company_notes = chain.from_iterable(map(make_notes, parts))
             notes.extend(islice(company_notes, MAX_NOTES + 1))
-            return [row for part in parts for row in make_rows(part)]
+            return list(chain.from_iterable(map(make_rows, parts)))
 
         rows = await asyncio.to_thread(make_values)
         companies = []
@@ -403,12 +381,10 @@ class _Tools:
             SelectionError: an argument is not as described.
         """
         texts = _to_list(series)
-        if not texts:
-            raise SelectionError("series must name at least one: call find_series")
         catalogues, notes = await self._read_catalogues(entities)
         # A name that no company has is compared with all of theirs.
         items, more_notes = await asyncio.to_thread(find_items, texts, catalogues)
-        selection, named_periods = find_periods(_to_list(periods), catalogues)
+        selection = find_periods(_to_list(periods), catalogues)
         # All periods cost no more requests, so a note can tell where values are.
         span = selection if isinstance(selection, Trailing) else FiscalRange()
         parts = []
@@ -422,7 +398,7 @@ class _Tools:
                     catalogue, select, span, value_version=version
                 )
             name = f"company {quote(names[catalogue.entity_id])}"
-            part = Part(catalogue, name, plan, items, selection, named_periods)
+            part = Part(catalogue, name, plan, items, selection)
             parts.append(part)
         return parts, [*notes, *more_notes]
 
@@ -439,13 +415,11 @@ class _Tools:
         """
         request_count = sum(part.requests for part in parts)
         if request_count > self._max_requests - self._spent:
-            problem = (
+            raise SelectionError(
                 f"this would spend {counted(request_count, 'request')}; a call may "
-                f"spend {self._max_requests}: name fewer companies or series"
+                f"spend {self._max_requests}, catalogues included: call again, or name "
+                "fewer companies or series"
             )
-            if self._spent:
-                problem += ", or call again: the catalogues are cached"
-            raise SelectionError(problem)
 
         errors: dict[str, AsyncfinError] = {}
 
@@ -476,25 +450,14 @@ class _Tools:
         """Find the ids of companies by id or name.
 
         Raises:
-            SelectionError: one is not on offer, or there are too many, or none.
+            SelectionError: one is not on offer.
         """
-        texts = _to_list(entities)
-        if not texts:
-            raise SelectionError(
-                "entities must name at least one company: see list_entities"
-            )
-        if len(texts) > MAX_ENTITIES:
-            raise SelectionError(
-                f"entities: {len(texts)} companies; a call accepts at most "
-                f"{MAX_ENTITIES}: make multiple calls"
-            )
         try:
-            entity_ids = Names(self._names.items()).ids(texts)
+            entity_ids = Names(self._names.items()).ids(_to_list(entities))
         except SelectionError as error:
             problem = f"entities: {error.problem}; see list_entities"
             raise SelectionError(problem) from None
-        foreign = [name for name in entity_ids if name not in self._names]
-        if foreign:
+        if foreign := sorted({*entity_ids}.difference(self._names)):
             raise SelectionError(
                 f"entities: {listed(foreign)}: not on offer; see list_entities"
             )
@@ -515,12 +478,7 @@ def _make_match(
     matches: Sequence[tuple[int, Match]], catalogues: Sequence[Catalogue]
 ) -> Row:
     """Make the row of a metric and path; it names its companies unless all have it."""
-    names: dict[str, None] = {}
-    cadences: dict[str, None] = {}
-    for index, match in matches:
-        names[catalogues[index].name] = None
-        group = catalogues[index].by_group[match.series.reporting_group_id]
-        cadences[group.cadence] = None
+    names = dict.fromkeys(catalogues[index].name for index, _ in matches)
     index, match = matches[0]
     catalogue, series = catalogues[index], match.series
     fields: dict[str, Any] = {
@@ -528,34 +486,10 @@ def _make_match(
         "metric": series.metric_id,
         "label": match.note(series.label),
         "scopes": " / ".join(catalogue.scope_names(series.scopes)),
-        "cadence": ", ".join(cadences),
         "description": describe(series),
     }
-    cells = [text for name, text in fields.items() if name != "metric"]
+    cells = [fields[name] for name in ("series", "label", "scopes", "description")]
     if len(names) < len(catalogues):
         cells.append(f"only {', '.join(map(quote, names))}")
         fields["only"] = list(names)
     return Row(cells, fields)
-
-
-def _make_overview(catalogue: Catalogue) -> list[Row]:
-    """Make rows of the metrics of a catalogue, the most used first."""
-    groups = [quote(group.name) for group in catalogue.groups]
-    scopes = []
-    for group in catalogue.scope_groups:
-        names = [scope.name for scope in group.scopes]
-        scopes.append(f"{group.name} ({listed(names, 12)})")
-    head: tuple[str, ...] = (
-        f"groups of {quote(catalogue.name)}: {listed(groups)}",
-        f"scopes: {quote('; '.join(scopes))}",
-        "metrics (id, label, series), the most used first",
-    )
-    metrics = sorted(catalogue.by_metric.items(), key=lambda item: -len(item[1]))
-    rows = []
-    for metric_id, series in metrics[:_MAX_METRICS]:
-        label = series[0].label
-        cells = metric_id, label, f"{len(series):,}"
-        fields = {"series": metric_id, "label": label, "count": len(series)}
-        rows.append(Row(cells, fields, head))
-        head = ()
-    return rows

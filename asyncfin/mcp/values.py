@@ -26,7 +26,7 @@ from asyncfin import (
     parse_path,
 )
 from asyncfin.errors import SelectionError, shorten_middle
-from asyncfin.mcp.results import Row, quote
+from asyncfin.mcp.results import Row
 from asyncfin.typing import PeriodSelection, ScopePath
 from asyncfin.words import counted, listed, spanned
 
@@ -77,7 +77,9 @@ def find_items(
         metric_id, _, text = name.rpartition(_AT)
         path = parse_path(text) if metric_id else ()
         if not any(_matching(catalogue, (metric_id, path)) for catalogue in catalogues):
-            raise _reject_series(name, metric_id or name, catalogues)
+            # A metric that it does not have is an error with close matches.
+            catalogues[0].select(Select(metric_id or name))
+            raise SelectionError(f"series: no company has {name!r}")
         items[metric_id, path] = None
     return list(items), notes
 
@@ -91,17 +93,6 @@ def _find_paths(metric_id: str, catalogues: Iterable[Catalogue]) -> list[ScopePa
             if series.basis.casefold() == "consolidated":
                 total_paths[series.scopes] = None
     return list(total_paths or paths)
-
-
-def _reject_series(
-    name: str, metric_id: str, catalogues: Sequence[Catalogue]
-) -> SelectionError:
-    problem = f"series: no company has {name!r}"
-    try:
-        catalogues[0].select(Select(metric_id))
-    except SelectionError as error:
-        problem = error.problem
-    return SelectionError(f"{problem}; call find_series")
 
 
 def _matching(catalogue: Catalogue, item: Item) -> list[CatalogueSeries]:
@@ -120,23 +111,19 @@ def find_series(catalogue: Catalogue, items: Iterable[Item]) -> list[CatalogueSe
 
 def find_periods(
     texts: Sequence[str | int], catalogues: Sequence[Catalogue]
-) -> tuple[Exact | Trailing, tuple[Period, ...]]:
-    """Find the periods that words or labels mean, over all companies together, and
-    those that labels name.
+) -> Exact | Trailing:
+    """Find the periods that words or labels mean, over all companies together.
 
     A year means its fiscal year, and not its quarters: 2024 is FY2024.
 
     Raises:
         SelectionError: they mean none, or no company has such periods.
     """
-    labels = [label.strip() for label in ",".join(map(str, texts)).split(",")]
+    labels = list(map(str.strip, ",".join(map(str, texts)).split(",")))
     selection = _find_selection(labels, catalogues[0])
     if isinstance(selection, Trailing):
-        return selection, ()
-    named_periods: tuple[Period, ...] = ()
-    if isinstance(selection, Exact):
-        named_periods = selection.periods
-    return selection.resolve(catalogues), named_periods
+        return selection
+    return selection.resolve(catalogues)
 
 
 def _find_selection(labels: list[str], catalogue: Catalogue) -> PeriodSelection:
@@ -188,7 +175,6 @@ class Part:
             has none of the series.
         items: the metrics and paths of the query.
         selection: the periods of the query.
-        named_periods: those that it names by labels.
         panel: the values, once they were read.
     """
 
@@ -197,7 +183,6 @@ class Part:
     plan: Plan | None
     items: Sequence[Item]
     selection: Exact | Trailing
-    named_periods: tuple[Period, ...]
     panel: Panel | None = None
 
     @property
@@ -242,8 +227,6 @@ def make_rows(part: Part) -> Iterator[Row]:
     catalogue, labels = part.catalogue, [period.label for period in part.periods]
     date = f"publication of {catalogue.created_timestamp:%Y-%m-%d}"
     title = f"{part.name} ({catalogue.entity_id}), {date}"
-    if not labels:
-        title += ", has none of these periods"
     head: tuple[str, ...] = (
         title,
         "\t".join(["series", "label", "scopes", "description", *labels]),
@@ -291,9 +274,10 @@ def make_notes(part: Part) -> Iterator[str]:
         span = spanned(part.catalogue.periods) or "none"
         yield f"{part.name} has none of these periods; it has {span}"
         return
-    absent = sorted(set(part.named_periods).difference(periods))
-    if absent:
-        yield f"{part.name} does not have the periods {_join_labels(absent)}"
+    if isinstance(part.selection, Exact):
+        absent = sorted(set(part.selection.periods).difference(periods))
+        if absent:
+            yield f"{part.name} does not have the periods {_join_labels(absent)}"
     cut_panel = panel.during(set(periods).intersection(panel.periods))
     for note in cut_panel.notes:
         yield f"{part.name}: {note.removesuffix(' and call latest()')}"
@@ -316,28 +300,8 @@ def make_notes(part: Part) -> Iterator[str]:
                     periods_by_reason.setdefault(reason, []).append(period)
             for reason, empty_periods in periods_by_reason.items():
                 yield f"{name} is empty in {_join_labels(empty_periods)}: {reason}"
-            if periods_by_reason and values.keys().isdisjoint(periods):
-                yield f"{name} has values in: {spanned(list(values)) or 'no period'}"
             if restated_periods:
                 yield f"{name} is restated in {_join_labels(restated_periods)}"
-
-
-def note_differences(parts: Sequence[Part]) -> Iterator[str]:
-    """Note the metrics that companies describe differently: their units may differ."""
-    descriptions: dict[str, dict[str, dict[str, None]]] = {}
-    for part in parts:
-        for line in part.lines():
-            if line.series is not None:
-                companies = descriptions.setdefault(line.series.metric_id, {})
-                text = line.series.description.strip()
-                companies.setdefault(text, {})[part.name] = None
-    for metric_id, companies in descriptions.items():
-        if len(companies) > 1:
-            texts = []
-            for text, names in companies.items():
-                text = quote(shorten_middle(text, _LONGEST))
-                texts.append(f"{', '.join(names)}: {text}")
-            yield f"{metric_id} has different descriptions: {'; '.join(texts)}"
 
 
 def _join_labels(periods: Iterable[Period]) -> str:

@@ -1,7 +1,5 @@
 """Which series the tools find for words, and in which order."""
 
-import re
-
 import pytest
 
 from asyncfin import MemoryCache
@@ -34,23 +32,6 @@ async def test_words_find_the_best_series(sandbox: Sandbox) -> None:
     assert "nothing matches all words; close matches:" in text_of(close)
     assert close.structured_content["series"][0]["metric"] == "GrossProfit"
     assert nothing.structured_content["series"] == []
-
-
-async def test_other_words_are_noted(sandbox: Sandbox) -> None:
-    """They may mean something else; a label, abbreviations and beginnings of words need no note."""
-    async with assistant(sandbox, max_age=60) as call:
-
-        async def notes(words: str) -> list[str]:
-            found = await call("find_series", entities=["Alphabet"], words=words)
-            return [note for note in found.structured_content["notes"] if "is called" in note]
-
-        for words in ("revenue", "annual total R&D of Alphabet", "amort"):
-            assert await notes(words) == []
-        assert await notes("turnover") == [
-            'no series is called "turnover"; Revenue @ company=consolidated has the same meaning'
-        ]
-        (note,) = await notes("depreciation")
-        assert re.search(r"; \S+ @ \S+ has it in its description$", note)
 
 
 async def test_ended_series_rank_behind() -> None:

@@ -65,7 +65,7 @@ async def test_ended_allowance_is_an_error(sandbox: Sandbox, tool: str, faults: 
 
 
 async def test_failing_service_is_left_alone(sandbox: Sandbox) -> None:
-    """The result says since when, and nothing is sent for it."""
+    """Nothing is sent for it."""
     async with assistant(sandbox, retry=Retry(attempts=1)) as call:
         sandbox.inject(Status(status=503))
         for _ in range(8):
@@ -74,8 +74,7 @@ async def test_failing_service_is_left_alone(sandbox: Sandbox) -> None:
         answer = await call("find_series", entities=["Apple"], words="revenue")
         assert len(sandbox.log) == before
     facts = answer.structured_content
-    assert (facts["error"], facts["retry_after_seconds"]) == ("ServerFailureError", 30)
-    assert facts["do"] == "The service fails: call again after retry_after_seconds."
+    assert (facts["error"], facts["do"]) == ("ServerFailureError", "Call again in a minute.")
 
 
 async def test_catalogues_go_on_in_next_call(sandbox: Sandbox) -> None:

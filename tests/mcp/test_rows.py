@@ -77,7 +77,6 @@ async def test_notes_name_rows_and_companies() -> None:
     """Companies of one name have their ids; two rows of a company have their groups."""
     ids = ["O-" + "1" * 32, "O-" + "2" * 32]
     first, second = company({"ifrs": IFRS, "proforma": PRO_FORMA}, ids[0]), company({"ifrs": IFRS}, ids[1])
-    second["publications"][0]["groups"][0]["series"][0]["description"] = "In JPY."
     async with Sandbox(load(first), load(second)) as sandbox, assistant(sandbox) as call:
         answer = await call("query", entities=ids, series=["Revenue"], periods="FY2022, FY2023, FY2030")
         alone = await call("query", entities=ids[1:], series=["Revenue"], periods="FY2023, FY2030")
@@ -87,5 +86,3 @@ async def test_notes_name_rows_and_companies() -> None:
     assert any(
         note.startswith(f'company "Example ({ids[0]})": Revenue') and "[proforma]" in note for note in notes
     )
-    usd, jpy = f'company "Example ({ids[0]})": "In USD."', f'company "Example ({ids[1]})": "In JPY."'
-    assert f"Revenue has different descriptions: {usd}; {jpy}" in notes

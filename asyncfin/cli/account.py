@@ -2,8 +2,8 @@
 processes share.
 """
 
+import json
 import os
-import shlex
 from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import UTC, date, datetime
@@ -14,7 +14,6 @@ from cyclopts import Parameter
 
 from asyncfin.checks import without_password
 from asyncfin.cli.errors import (
-    OPTIONS,
     ServiceDiffersError,
     UsageError,
     name_options,
@@ -22,12 +21,10 @@ from asyncfin.cli.errors import (
 )
 from asyncfin.cli.options import AsJson, Names, Service, has_path
 from asyncfin.cli.terminal import print_json, print_line
-from asyncfin.errors import ArgumentError, BucketUnavailableError
-from asyncfin.words import counted, lasting, listed, size_text
+from asyncfin.errors import ArgumentError, BucketUnavailableError, shorten_middle
+from asyncfin.words import counted, lasting, size_text
 
 _DEFAULT_DAYS = 30
-# An object store's client retries for up to a minute.
-_PATIENCE = 10.0
 _STATS = (
     *("spent_today", "left_today", "daily_budget", "exhausted_until"),
     *("rate", "burst", "learned", "level"),
@@ -35,8 +32,8 @@ _STATS = (
 # What makes a bucket or a cache unknown.
 _UNREADABLE = (UsageError, ArgumentError, BucketUnavailableError, OSError)
 _TIME = "%Y-%m-%d %H:%M:%S UTC"
-# The options of a query that a line shows.
-_MOST_OPTIONS = 12
+# The length of a query.
+_LONGEST = 300
 _HOLDER = ("host", "pid", "began", "renewed")
 
 # The document of a bucket, a cache or an extraction. A field is None if it is unknown,
@@ -111,12 +108,11 @@ async def check(
     async with connect(service, "Checking", names) as (client, _):
         report = await run_check(client, entity_id, max_requests=max_requests)
     print_line(report.to_json() if json else str(report))
-    if report.breaks:
-        findings = counted(len(report.breaks), "finding")
-        raise ServiceDiffersError(f"the service breaks its description: {findings}")
-    if not report.complete:
+    if report.breaks or not report.complete:
+        findings = counted(len(report.breaks), "break")
         raise ServiceDiffersError(
-            "not all checks were made: give more --max-requests, or run it again"
+            f"{findings} of the description; if not all checks were made, give more "
+            "--max-requests"
         )
 
 
@@ -268,13 +264,9 @@ async def _read_extraction(place: str) -> Document:
     fields = ("running", "unfinished", *_HOLDER, "last", "feed")
     document = _make_document(place, *fields)
     try:
-        async with asyncio.timeout(_PATIENCE):
-            return document | await asyncio.to_thread(read_status, place)
-    except TimeoutError:
-        reason = f"the store did not respond within {lasting(_PATIENCE)}"
+        return document | await asyncio.to_thread(read_status, place)
     except (ValueError, ImportError, OSError) as error:
-        reason = str(error)
-    return document | {"reason": reason}
+        return document | {"reason": str(error)}
 
 
 def _list_bucket(bucket: Document) -> list[str]:
@@ -323,9 +315,7 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
     if extraction["running"] is None:
         state = f"unknown ({extraction['reason']})"
     elif extraction["running"]:
-        renewal = datetime.fromisoformat(extraction["renewed"])
-        age = max(0.0, (datetime.now(UTC) - renewal).total_seconds())
-        state += f", locked by {holder}, began {began}, renewed {lasting(age)} ago"
+        state += f", locked by {holder}, began {began}"
     yield f"extraction {extraction['place']}: {state}"
     if extraction["unfinished"]:
         yield (
@@ -334,7 +324,10 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
         )
     if (last := extraction["last"]) is None:
         return
-    series = _describe_select(last["select"])
+    # As `Select.from_json` reads it.
+    series = "all series"
+    if last["select"]:
+        series = shorten_middle(json.dumps(last["select"]), _LONGEST)
     yield f"  query: {series}, {last['periods']}, {last['value_version']} values"
     size = f"{counted(last['file_rows'], 'row')}, {size_text(last['file_bytes'])}"
     runs = "no feed"
@@ -357,13 +350,3 @@ def _list_extraction(extraction: Document) -> Iterator[str]:
 
 def _write_time(text: str) -> str:
     return f"{datetime.fromisoformat(text):{_TIME}}"
-
-
-def _describe_select(select: dict[str, Any]) -> str:
-    """Return the JSON of a Select as the options that select the same series."""
-    options = []
-    for field, value in select.items():
-        option = OPTIONS.get(field, field)  # `where` and `label` have none
-        words = [value] if isinstance(value, str) else value
-        options += [f"{option} {shlex.quote(word)}" for word in words]
-    return listed(options, _MOST_OPTIONS, between=" ") or "all series"

@@ -42,7 +42,6 @@ Matches: TypeAlias = "Sequence[tuple[int, Match]]"
 # How many rows the table of a search has.
 _MOST_MATCHES = 20
 _CLOSE = "nothing has all these words; the series are close to them"
-_LISTS = ("reporting_group_ids", "entity_ids")
 # Of a file of names.
 _COLUMNS = ["id", "name", "aliases"]
 _ADVICE = (
@@ -220,9 +219,6 @@ def _print_matches(
     for matches in groups:
         row = _make_match(matches, catalogues)
         entity_ids = row["entity_ids"]
-        if form.csv:
-            for name in _LISTS:
-                row[name] = ";".join(row[name])
         rows.append(row)
         index, match = matches[0]
         label = match.note(match.series.label)
@@ -235,7 +231,9 @@ def _print_matches(
         print_rows(rows, as_json=form.json)
         return
     heads = ("metric", "label", "scopes", "entities")
-    print_table(heads, cells, _MOST_MATCHES, ": --csv has all, with ids")
+    print_table(heads, cells[:_MOST_MATCHES])
+    if (hidden_count := len(cells) - _MOST_MATCHES) > 0:
+        print_line(f"and {hidden_count:,} more: --json has all, with ids", "dim")
 
 
 def _make_match(

@@ -18,11 +18,9 @@ from asyncfin.cli.errors import (
     InterruptedRunError,
     UsageError,
     name_options,
-    prefix_errors,
     print_error,
 )
 from asyncfin.cli.options import (
-    STDIN,
     AsJson,
     IdsInput,
     IsRestated,
@@ -50,18 +48,6 @@ if TYPE_CHECKING:
 _NO_END = 1e9
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _LINE_SECONDS = 10.0
-
-
-def _parse_folder(_: Any, tokens: Sequence[Token]) -> str:
-    """Return the folder that --into names; reject, in the words of the option, where no
-    files can be put.
-    """
-    from asyncfin.extraction.places import place_of
-
-    text = tokens[-1].value
-    with prefix_errors("--into"):
-        place_of(text)
-    return text
 
 
 def _parse_duration(_: Any, tokens: Sequence[Token]) -> timedelta:
@@ -120,7 +106,7 @@ class Run:
 
 def extract(
     *entity_ids: str,
-    folder: Annotated[str, Parameter(name="--into", converter=_parse_folder)],
+    folder: Annotated[str, Parameter(name="--into")],
     ids: IdsInput = None,
     dry_run: bool = False,
     run: Run = Run(),
@@ -154,13 +140,6 @@ def extract(
         has_both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
     """
-    if ids == service.token_file == STDIN:
-        raise UsageError(
-            "--ids and --token-file can't both be standard input: name a file for one "
-            "of them"
-        )
-    if has_both and is_restated:
-        raise UsageError("--both includes the restated values: leave out --restated")
     version: AskedVersion = "latest_restated" if is_restated else "original"
     arguments: dict[str, Any] = {
         "select": selection.select(),

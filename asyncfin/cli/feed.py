@@ -126,7 +126,7 @@ def as_of(
         rows.append([*_read_cells(row, heads), value])
     entity_count = len(table.column("entity_id").unique())
     entities_text = counted(entity_count, "entity", "entities")
-    lines.append(f"{counted(len(table), 'row')} of {entities_text}{_versions(table)}")
+    lines.append(f"{counted(len(table), 'row')} of {entities_text}")
     _print([*heads.values(), "value"], rows, len(table), lines)
 
 
@@ -172,7 +172,6 @@ def _print_changes(
         has_entries: show the rows with which entities entered the feed too.
     """
     from asyncfin.analysis.changes import CHANGES
-    from asyncfin.extraction.feed import run_time
 
     if not len(table):
         print_line("no changes")
@@ -182,7 +181,7 @@ def _print_changes(
     counts = ", ".join(f"{kinds[kind]:,} {kind}" for kind in CHANGES)
     runs = counted(len(table.column("run").unique()), "run")
     summary = (
-        f"{counted(len(rows), 'change')} in {runs}{_versions(table)}: {counts}; the "
+        f"{counted(len(rows), 'change')} in {runs}: {counts}; the "
         f"last run is {contents.runs[-1]}"
     )
     if not has_entries:
@@ -204,7 +203,6 @@ def _print_changes(
             value = _write_value(row["text"], row["number"])
         cells.append(
             [
-                f"{run_time(row['run']):%Y-%m-%d}",
                 f"{row['known_from']:%Y-%m-%d %H:%M}",
                 row["change"],
                 *_read_cells(row, heads),
@@ -213,7 +211,7 @@ def _print_changes(
                 _percent(row),
             ]
         )
-    titles = ["found", "known from", "change", *heads.values(), "before", "now"]
+    titles = ["known from", "change", *heads.values(), "before", "now"]
     _print([*titles, "percent"], cells, len(rows), [*lines, summary])
 
 
@@ -248,14 +246,6 @@ def _heads(table: "pyarrow.Table") -> dict[str, str]:
     if len(table.column("asked_version").unique()) > 1:
         return _SHOWN | {"asked_version": "asked version"}
     return _SHOWN
-
-
-def _versions(table: "pyarrow.Table") -> str:
-    """Return of which version the values of a table are, as the end of a phrase;
-    nothing without rows.
-    """
-    versions = " and ".join(table.column("asked_version").unique().to_pylist())
-    return versions and f", {versions} values"
 
 
 def _read_cells(row: Mapping[str, Any], heads: Iterable[str]) -> list[str]:

@@ -252,12 +252,7 @@ class QueryForm(Form):
     explain: bool = False
 
     def __attrs_post_init__(self) -> None:
-        option = choose_one(self.options())
-        if self.unit is not None and option:
-            raise UsageError(
-                f"--unit is for the table, and {option} prints none: leave out one of "
-                "them"
-            )
+        choose_one(self.options() | {"--unit": self.unit is not None})
 
     def options(self) -> dict[str, bool]:
         return super().options() | {"--explain": self.explain}

@@ -31,7 +31,6 @@ from asyncfin.cli.terminal import (
 from asyncfin.errors import SelectionError
 from asyncfin.words import (
     counted,
-    entity_names,
 )
 
 if TYPE_CHECKING:
@@ -168,14 +167,12 @@ def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> 
 
 
 def _describe_publications(panels: Sequence["Panel"]) -> list[str]:
-    """Return a line for each publication. It names the company where there are more."""
-    names = entity_names(panel.catalogue for panel in panels)
+    """Return a line for each publication."""
     lines = []
     for panel in panels:
         dataset = panel.dataset
-        name = f"{names[dataset.entity_id]}: " if len(panels) > 1 else ""
         time = f"{dataset.created_timestamp:{_TIME}}"
-        lines.append(f"{name}publication {dataset.dataset_id} of {time}")
+        lines.append(f"{dataset.name}: publication {dataset.dataset_id} of {time}")
     return lines
 
 

@@ -131,7 +131,6 @@ async def _serve(service: Any) -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
         with suppress(asyncio.CancelledError):
             await end.wait()
-        console.print("\nThe sandbox has ended.", style="dim")
 
 
 async def _show_demo(sandbox: Any) -> None:

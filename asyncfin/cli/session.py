@@ -31,7 +31,6 @@ from asyncfin import (
 )
 from asyncfin.cli.errors import (
     EntitiesFailedError,
-    UsageError,
     prefix_errors,
     print_error,
 )
@@ -68,12 +67,7 @@ def make_shared_bucket(
         # Anything else is the path of a folder on this machine.
         if not re.match(r"(rediss?|unix)://", place):
             return FileBucket(place, rate, daily_budget=daily_budget)
-        account = os.environ.get("ASYNCFIN_ACCOUNT")
-        if not account:
-            raise UsageError(
-                "ASYNCFIN_BUCKET is the URL of a Redis server: name the account by "
-                "ASYNCFIN_ACCOUNT"
-            )
+        account: Any = os.environ.get("ASYNCFIN_ACCOUNT")
         require("redis", "redis", "ASYNCFIN_BUCKET")
         return RedisBucket(place, account=account, rate=rate, daily_budget=daily_budget)
 
@@ -140,8 +134,6 @@ class Progress:
                 text = counted(self.requests, "request")
             case Retrying():
                 text = f"retrying in {lasting(event.wait)}: {event.failure}"
-            case Waiting(until=until) if until:
-                text = f"waiting for the {event.reason} until {until:%H:%M:%S} UTC"
             case Waiting():
                 text = (
                     f"waiting for the {event.reason}, {lasting(event.seconds)} so far"

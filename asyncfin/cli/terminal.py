@@ -93,18 +93,9 @@ def progress_console() -> Console:
 def print_table(
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],
-    limit: int | None = None,
-    hint: str = "",
 ) -> None:
-    """Print a table that is no wider than the screen, with its first line in bold.
-
-    Args:
-        limit: print only so many rows, and then how many more there are.
-        hint: what has all of them.
-    """
-    print_lines(table_lines(heads, rows[:limit], screen().width))
-    if limit is not None and len(rows) > limit:
-        print_line(f"and {len(rows) - limit:,} more{hint}", "dim")
+    """Print a table that is no wider than the screen, with its first line in bold."""
+    print_lines(table_lines(heads, rows, screen().width))
 
 
 def print_lines(lines: Sequence[str]) -> None:

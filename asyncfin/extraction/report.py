@@ -26,7 +26,7 @@ from asyncfin.typing import Missing
 from asyncfin.words import counted, lasting, listed, size_text
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
-Outcome: TypeAlias = Literal["complete", "partial", "stopped", "interrupted"]
+Outcome: TypeAlias = Literal["complete", "partial", "failed", "stopped", "interrupted"]
 
 # The exit code of an error: the first class that matches decides, else what it
 # concerns.
@@ -59,7 +59,7 @@ def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> Exit:
 
 def exit_code_of_failures(failures: Collection[Failure], entities: int) -> Exit:
     """Return the exit code where entities failed, of so many in all."""
-    # If all failed for one reason, its exit code says more than "partial" does.
+    # If all failed for one reason, its exit code says more than the outcome does.
     codes = set()
     for failure in failures:
         kind = getattr(errors, failure.error, AsyncfinError)
@@ -253,13 +253,15 @@ class ExtractReport:
         """How the run ended.
 
         ``"stopped"``: see `stopped`, or `unknown`; ``"interrupted"``: it was to stop
-        before its end; ``"partial"``: entities failed; ``"complete"``: every entity is
-        done or unchanged.
+        before its end; ``"partial"``: entities failed; ``"failed"``: all did;
+        ``"complete"``: every entity is done or unchanged.
         """
         if self.stopped is not None or self.unknown:
             return "stopped"
         if self.left:
             return "interrupted"
+        if len(self.failed) == len(self.entities) > 0:
+            return "failed"
         return "partial" if self.failed else "complete"
 
     @property

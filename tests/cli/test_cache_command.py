@@ -73,15 +73,3 @@ def test_second_command_only_confirms(
         assert result.code == 0, result.err
         sent.append(len(service.log) - before)
     assert sent == [2, 1]
-
-
-def test_unusable_cache_is_one_line(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before anything is asked for."""
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache").chmod(0o755)
-    monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
-    result = command("query", COMPANY, "--annual")
-    assert (result.code, result.out) == (2, "")
-    assert "must be closed to other users" in result.line

@@ -119,38 +119,6 @@ async def test_values_at_unlisted_periods_are_recorded(
     assert {period.label: value.number for period, value in panel.one().observations()} == numbers
 
 
-_WITH_TEXTS: dict[str, Any] = {
-    "format": "asyncfin-dataset/1",
-    "entity_id": "O-" + "7" * 32,
-    "name": "Texts",
-    "publications": [
-        {
-            "dataset_id": "00000000-0000-4000-8000-000000000007",
-            "created_timestamp": "2025-02-01T06:00:00Z",
-            "periods": [[2023, 12, 12], [2024, 12, 0], [2024, 12, 12]],
-            "report_periods": [[2025, 3, 0]],
-            "items": ["10-K"],
-            "fill_types": ["reported"],
-            "scope_groups": [],
-            "groups": [
-                {
-                    "reporting_group_id": "years",
-                    "basis": "consolidated",
-                    "cadence": "annual",
-                    "series": [{"series_id": "S-1", "metric_id": "M", "scopes": []}],
-                }
-            ],
-            "values": {
-                "S-1": [
-                    [0, [5, 0, 0, [[0, 3, 4]], "5 (a)", "0.0"]],
-                    [2, 6, [7, 0, 0, [], "7*", "#,##0"]],
-                ]
-            },
-        }
-    ],
-}
-
-
 def without_scopes(name: str, sent: Any, answer: dict[str, Any]) -> None:
     """Leave out the scopes of the catalogue, which the paths of its series name."""
     if name == "catalogue":

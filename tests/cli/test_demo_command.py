@@ -1,13 +1,11 @@
 """`asyncfin sandbox --demo`: the stranger's first look."""
 
 import re
-import socket
 import sys
 
 import pytest
 
-from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import Command, Result, Terminal, finish, start
+from tests.cli.conftest import Result, Terminal, finish, start
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +25,6 @@ def test_demo_lists_companies_and_figures(piped: Result) -> None:
     """Apple's revenue of the fiscal years 2021 to 2025, in billions, as it was filed."""
     assert all(name in piped.out for name in ("Apple", "NVIDIA", "Alphabet"))
     assert re.search(r"^Revenue +366 +394 +383 +391 +416$", piped.out, re.MULTILINE)
-
-
-def test_demo_serves_at_the_port(command: Command, service: Sandbox) -> None:
-    """One in use is a wrong option; another one is where the figures come from."""
-    port = service.base_url.rpartition(":")[2]
-    result = command("sandbox", "--demo", "--port", port)
-    assert (result.code, result.out) == (2, "")
-    assert f"port {port} of 127.0.0.1 is in use" in result.line
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
-    assert f"at http://127.0.0.1:{port}\n" in command("sandbox", "--demo", "--port", port).out
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")

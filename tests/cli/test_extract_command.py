@@ -1,7 +1,5 @@
 """`asyncfin extract`: its report, its exit codes, its interruption, and what a terminal shows."""
 
-import errno
-import io
 import json
 import os
 import re
@@ -17,8 +15,6 @@ import pytest
 from attrs import evolve
 
 from asyncfin.cli.extract import _show_progress
-from asyncfin.cli.session import show_progress
-from asyncfin.events import RequestStarted
 from asyncfin.extraction.progress import ExtractProgress
 from asyncfin.sandbox import Hang, Sandbox, Slow, Status
 from tests.cli.conftest import (
@@ -75,14 +71,6 @@ def test_ids_come_from_a_file(command: Command, night: str, tmp_path: Path, serv
     )
     os.close(reading)
     assert "1 unchanged" in result.out
-
-
-def test_standard_input_has_one_use(service: Sandbox, night: str) -> None:
-    """The line names both options."""
-    arguments = ("extract", "--into", night, "--ids", "-", "--token-file", "-")
-    result = finish(start(*arguments, sandbox=service, stdin=subprocess.DEVNULL))
-    assert result.code == 2
-    assert "--ids and --token-file can't both be standard input" in result.line
 
 
 @pytest.mark.parametrize("into", ["ftp://bucket/night", "s3:/bucket/night", "gs://bucket"])
@@ -277,20 +265,3 @@ def test_progress_lines_every_ten_seconds(capsys: pytest.CaptureFixture[str]) ->
         "0 of 2,000 entities, 20 requests, 2.0 a second",
         "1,001 of 2,000 entities, 1 request, 0.0 a second, 1 unchanged, waiting: a reason",
     ]
-
-
-def test_lost_terminal_ends_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress that can't be shown any more is dropped: the result counts."""
-
-    class LostTerminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-        def write(self, text: str) -> int:
-            raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(sys, "stderr", LostTerminal())
-    monkeypatch.setenv("TERM", "xterm")
-    with show_progress("Reading") as progress:
-        progress(RequestStarted("query", ENTITY, 1, 1, "POST", "https://figures.example"))
-    assert progress.requests == 1

@@ -1,9 +1,8 @@
 """`asyncfin extract` into an object store: moto's server replaces S3."""
 
 import json
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -68,25 +67,3 @@ def test_failing_store_is_one_line(
         result = command("extract", ENTITY, "--into", NIGHT, "--annual")
     assert result.code != 0
     assert result.line.startswith(f"asyncfin: {NIGHT} can't be used ({reason}")
-
-
-def test_second_run_on_a_prefix(command: Command, s3: "S3", monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is wrong with the command: it can be run when the other one has ended."""
-    import obstore
-
-    from asyncfin.extraction import extract  # noqa: F401
-
-    monkeypatch.setattr(sys.modules["asyncfin.extraction.extract"], "STALE_SECONDS", 2.0)
-    obstore.put(s3.store, "_night.journal/lock", b"1")
-    get, seen = obstore.get, []
-
-    def renewed(store: Any, key: str, **options: Any) -> Any:
-        if key.endswith("lock"):
-            seen.append(key)
-            obstore.put(store, key, str(len(seen)).encode())
-        return get(store, key, **options)
-
-    monkeypatch.setattr(obstore, "get", renewed)
-    result = command("extract", ENTITY, "--into", NIGHT, "--annual")
-    assert result.code == 8
-    assert "another run is at work on s3://figures/night" in result.line

@@ -58,7 +58,7 @@ MISTAKES = [
     ("explore E --root-path /x", "write your own program with asyncfin.web.explorer"),
     ("query E --json --csv", "--json and --csv exclude each other: choose one"),
     ("query E --unit million", 'Choose from: "thousands", "millions", "billions", "auto"'),
-    ("query E --csv --unit millions", "--unit is for the table, and --csv prints none"),
+    ("query E --csv --unit millions", "--csv and --unit exclude each other"),
     # The account and the service.
     ("usage --from 01/02/2026", "Invalid value for --from"),
     ("usage --from 2026-13-01", 'unable to convert "2026-13-01" into date; see --help'),

@@ -151,13 +151,3 @@ def test_word_needs_prefix_as_id(command: Command, service: Sandbox, tmp_path: P
         )
         ids.write_text(entity_id)
     assert command("names", "--ids", str(ids), "--into", str(tmp_path / "names.csv")).code == 0
-
-
-def test_mistyped_line_costs_no_request(command: Command, service: Sandbox, tmp_path: Path) -> None:
-    """As on the command line: with names at hand, a line is an id or one of them."""
-    ids, names, before = tmp_path / "ids.txt", tmp_path / "names.csv", len(service.log)
-    ids.write_text("Exampel\n")
-    names.write_text(f"id,name\n{ENTITY},Example\n")
-    result = command("extract", "--ids", str(ids), "--into", str(tmp_path / "night"), "--names", str(names))
-    assert (result.code, len(service.log)) == (2, before)
-    assert "line 1: no entity has the name 'Exampel' (close: Example)" in result.err

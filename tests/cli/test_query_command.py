@@ -86,14 +86,6 @@ def test_latest_of_unnamed_periods_are_shown(command: Command) -> None:
     assert len(json.loads(command("query", LONG_ENTITY, "--json").out)["periods"]) == 15
 
 
-@pytest.mark.parametrize("options", [["--annual"], ["--from", "2010"], ["--from", "0500"]])
-def test_named_periods_are_all_shown(command: Command, options: list[str]) -> None:
-    """Periods that were named are all shown, in as many tables as it takes."""
-    out = command("query", LONG_ENTITY, *options).out
-    assert len(table_rows(out)[0]) == 16
-    assert " are shown" not in out
-
-
 def test_json_is_the_service_response(command: Command, service: Sandbox) -> None:
     """The JSON has the fields of spec 2.4 with null for gaps, the question, and the requests spent."""
     document = json.loads(command("query", ENTITY, "--group", "years", "--annual", "--json").out)
@@ -221,15 +213,6 @@ def test_failed_entity_leaves_the_others(command: Command, form: list[str], peri
     first, last = result.err.splitlines()
     assert first.startswith(f"asyncfin: {UNKNOWN_ID}: 404")
     assert last.startswith("asyncfin: 1 of 3 entities failed")
-
-
-def test_rejected_token_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would fail every entity."""
-    monkeypatch.setenv("ASYNCFIN_TOKEN", "wrong")
-    for periods in ([], ["--annual"]):
-        result = command("query", ENTITY, RATIOS_ENTITY, *periods)
-        assert (result.code, result.out) == (3, "")
-        assert "ASYNCFIN_TOKEN" in result.line
 
 
 def test_entity_without_the_query_is_named(command: Command) -> None:

@@ -24,7 +24,7 @@ def test_search_rows_are_ranked(command: Command) -> None:
 
 
 def test_search_as_json_and_csv(command: Command) -> None:
-    """Ids, and no names; lists are lists in JSON, and separated by semicolons in CSV."""
+    """Ids, and no names; CSV has no lists."""
     words = ("catalogue", "--search", "revenue", ENTITY, RATIOS_ENTITY)
     document = json.loads(command(*words, "--json").out)
     assert document[0] == {
@@ -37,8 +37,7 @@ def test_search_as_json_and_csv(command: Command) -> None:
     }
     assert set(document[0]["reporting_group_ids"]) == {"years", "quarters"}
     (first, *_) = csv.DictReader(io.StringIO(command(*words, "--csv").out))
-    assert list(first) == list(document[0])
-    assert first["entity_ids"] == f"{ENTITY};{RATIOS_ENTITY}"
+    assert first.keys() == document[0].keys() - {"reporting_group_ids", "entity_ids"}
 
 
 def test_series_that_end_early_rank_behind(

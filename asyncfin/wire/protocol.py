@@ -183,6 +183,8 @@ def error_of(
     try:
         codec.decode(response.body, _json_decoder)
     except errors.MalformedAnswerError as error:
+        if "truncated" in str(error):
+            return errors.TruncatedAnswerError("the response ended within its JSON")
         return error.with_traceback(None)
     return None
 

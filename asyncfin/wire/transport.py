@@ -229,6 +229,7 @@ class Transport:
                 ceil_threshold=inf,
             ),
         )
+        assert session._retry_connection  # so that a new name of it is noticed
         session._retry_connection = False
         return session
 

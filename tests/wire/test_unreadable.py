@@ -48,7 +48,7 @@ async def test_cut_error_body_is_retried(way: Any, status: int) -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("body", [b'{"name": "n', b'{"a": "\xff"}', b"[" * 100_000])
+@pytest.mark.parametrize("body", [b'{"a": "\xff"}', b"[" * 100_000])
 async def test_malformed_response_is_not_retried(body: bytes) -> None:
     """Without a length it may have been cut: reading it is an error, whatever is wrong with it."""
     async with sending(dropping(b"HTTP/1.1 200 OK\r\n\r\n" + body)) as (server, sender, _):

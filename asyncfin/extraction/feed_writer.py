@@ -8,10 +8,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from asyncfin import FiscalRange, concat
 from asyncfin.analysis.cells import plain
@@ -130,6 +129,9 @@ def record_files(
         lambda stream: write_rows(stream, footer, work.tables(sorted(entity_ids))),
     )
     feed.write_head(run)
+    # The other entities are recorded.
+    for error in work.damaged.values():
+        raise error
 
 
 @define
@@ -140,6 +142,7 @@ class _Changes:
     Attributes:
         last: the last publication of each entity in the feed.
         changes: the publications that changed something, by entity, with their runs.
+        damaged: the errors of files that cannot be read, by entity.
     """
 
     feed: Feed
@@ -148,6 +151,7 @@ class _Changes:
     records: Mapping[str, Record]
     last: Mapping[str, Recorded]
     changes: Mapping[str, list[tuple[RunFooter, Recorded]]]
+    damaged: dict[str, ManifestMismatchError] = field(factory=dict)
 
     def tables(self, entity_ids: list[str]) -> Iterator[Any]:
         """Yield the changes of entities, which are sorted."""
@@ -155,8 +159,14 @@ class _Changes:
             for start in range(0, len(entity_ids), _AT_ONCE):
                 ids = entity_ids[start : start + _AT_ONCE]
                 state = self._state_of(ids)
-                files = threads.map(self._read_file, ids)
-                tables = list(map(partial(self._compare, state), ids, files))
+                tables = []
+                for entity_id, table in zip(
+                    ids, threads.map(self._read_file, ids), strict=True
+                ):
+                    if entity_id not in self.damaged:
+                        tables.append(self._compare(state, entity_id, table))
+                if not tables:
+                    continue
                 # Whatever its rows, a table takes 60 kB.
                 yield pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
@@ -178,11 +188,7 @@ class _Changes:
         )
 
     def _read_file(self, entity_id: str) -> Any:
-        """Return the rows of an entity's file, or None if it has left.
-
-        Raises:
-            ManifestMismatchError: the file is damaged.
-        """
+        """Return the rows of an entity's file, or None if it has left or is damaged."""
         place, long = self.feed.place, concat([]).schema
         if entity_id not in self.records:
             return None
@@ -193,10 +199,11 @@ class _Changes:
                 check_columns(file.schema_arrow, long)
                 return read_groups(file, range(file.num_row_groups), long.names)
         except ValueError as error:
-            raise ManifestMismatchError(
+            self.damaged[entity_id] = ManifestMismatchError(
                 f"{place.url(path)} is damaged ({error}): delete it, and the next run "
                 "reads its entity again"
-            ) from None
+            )
+            return None
 
     def _compare(self, state: Any, entity_id: str, table: Any) -> Any:
         record = self.records.get(entity_id)

@@ -219,19 +219,21 @@ async def test_damaged_head_is_named(night: Nights) -> None:
     assert len(as_of(night.to, night.now)) == 2
 
 
-async def test_damaged_file_ends_run_before_feed(night: Nights) -> None:
-    """A file that the feed does not have yet: the error names it, and without it the next run goes on."""
+async def test_damaged_file_is_left_out_of_feed(night: Nights) -> None:
+    """The error names it, the feed has the others, and once it is deleted the next run reads it."""
     night.publish(ONE)
-    await night.run()
+    companies = entity(1), entity(2)
+    await night.run(companies)
     file = night.to / f"{entity(1)}.parquet"
     content = bytearray(file.read_bytes())
     content[60] ^= 0xFF
     file.write_bytes(content)
     with pytest.raises(ManifestMismatchError, match=rf"{file.name} is damaged .*delete it"):
-        await night.run(history=True)
+        await night.run(companies, history=True)
+    assert set(read_changes(night.to)["entity_id"].to_pylist()) == {entity(2)}
     file.unlink()
-    await night.run(history=True)
-    assert len(read_changes(night.to)) == 2
+    await night.run(companies, history=True)
+    assert len(read_changes(night.to)) == 3
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "renamed", "later", "other"])

@@ -309,30 +309,36 @@ def _find_loosely(entries: Iterable[Entry], words: Words) -> _Ranked:
     words_by_text: dict[str, Words] = {}  # all series of a metric have one
     vocabulary: set[str] = set()
     for entry in entries:
+        vocabulary |= entry.name.words | entry.path.words
+    # In order: of two equally close words always the same one counts.
+    names = sorted(vocabulary)
+    for entry in entries:
         text = entry.series.description
         if text not in words_by_text:
             words_by_text[text] = _split(text)
             vocabulary |= words_by_text[text]
-        vocabulary |= entry.name.words | entry.path.words
     spelling: set[str] = set()
     for word in words:
         close: list[str] = []
         if word not in vocabulary:
-            # In order: of two equally close words always the same one counts.
-            close = alike(word, sorted(vocabulary), 1, _ALIKE_SHARE)
+            close = alike(word, names, 1, _ALIKE_SHARE)
         spelling.update(close or [word])
     matches: list[Entry] = []
-    greatest = 1
+    greatest = (False, 0, 1)
     for entry in entries:
+        named_words = entry.find_words(spelling)
         matching_words = spelling & words_by_text[entry.series.description]
-        matching_words |= entry.find_words(spelling)
+        matching_words |= named_words
         count = len(matching_words)
-        if count > greatest:
-            greatest, matches = count, []
-        if count == greatest:
+        # Words of the label and the path come before those of a description, unless
+        # all words match.
+        likeness = (count == len(spelling), len(named_words), count)
+        if likeness > greatest:
+            greatest, matches = likeness, []
+        if likeness == greatest:
             matches.append(entry)
     rank = Rank.CLOSE
-    if spelling == words and greatest == len(words):
+    if spelling == words and greatest[0]:
         rank = Rank.DESCRIPTION
     return [(entry, rank) for entry in matches]
 

@@ -392,6 +392,10 @@ class Service:
         token = os.environ.get("ASYNCFIN_TOKEN", "")
         if self.token_file is not None:
             token = self._token_of_file
+        if not token and self.token_file is not None:
+            raise UsageError(
+                f"--token-file {self.token_file} is empty: its first line is the token"
+            )
         if not token:
             raise UsageError(
                 "there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE"

@@ -90,6 +90,11 @@ async def sandbox(
     """
     if demo and datasets:
         raise UsageError("--demo shows the demo companies: leave dataset files out")
+    if host in ("0.0.0.0", "::", "") and public_url is None:  # noqa: S104
+        raise UsageError(
+            f"--host {host} listens at all addresses: give the URL under which others "
+            "reach it as --public-url http://NAME:PORT"
+        )
 
     from asyncfin.sandbox import BrokenDatasetError, Sandbox, SandboxError
 

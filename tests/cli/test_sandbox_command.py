@@ -92,6 +92,7 @@ def test_port_in_use_is_one_line(command: Command, service: Sandbox, dataset: st
         (["nowhere.json"], "nowhere.json"),
         (["--port", "70000"], "--port"),
         (["--host", "192.0.2.1"], "192.0.2.1"),
+        (["--host", "0.0.0.0"], "--public-url"),
         (["--public-url", "sandbox:8765"], "it must be like http://name:8765"),
         (["--allowance", "-1"], "--allowance"),
         (["--dialect.order", "random"], "oldest"),

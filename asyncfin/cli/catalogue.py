@@ -82,6 +82,8 @@ async def catalogue(
     entities = names.require_ids(entity_ids)
     if publication and len(entities) > 1:
         raise UsageError("--publication is for one entity")
+    if search is not None and not search.strip():
+        raise UsageError("--search has no words: leave it out to list all series")
     if search is not None and (publication or selection != Selection()):
         raise UsageError(
             "--search finds series by words alone: leave the other selection out"

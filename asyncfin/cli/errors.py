@@ -128,9 +128,9 @@ _SUCCESSORS = {
     "limits": "asyncfin usage --limits",
     "search": "asyncfin catalogue --search WORDS ENTITY_ID",
     "--plot": "panel.plot() in Python, or asyncfin explore",
-    "--ttm": "asyncfin.last_twelve_months in Python, or --latest 1",
-    "--host": "your own program with asyncfin.web.explorer",
-    "--root-path": "your own program with asyncfin.web.explorer",
+    "--ttm": "asyncfin.last_twelve_months in Python",
+    "--host": "asyncfin mcp --http, or mount asyncfin.web.explorer in a program",
+    "--root-path": "a program that mounts asyncfin.web.explorer",
 }
 
 # What to do about an error: the first class that matches decides.

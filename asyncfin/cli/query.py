@@ -178,7 +178,8 @@ def _describe_publications(panels: Sequence["Panel"]) -> list[str]:
 
 def _write_options(note: str) -> str:
     """Return a note with options in place of Python."""
-    note = note.replace("query all periods and call latest()", "write --latest 1")
+    remedy = "write --latest 1 in place of --last"
+    note = note.replace("query all periods and call latest()", remedy)
     # The class of an error is Python too.
     return name_options(re.sub(r": [A-Z]\w+Error: ", ": ", note))
 

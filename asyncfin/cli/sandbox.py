@@ -47,7 +47,7 @@ _METRICS = (
 )
 _NEXT = """
 Next
-  pip install ".[cli]"    install the command `asyncfin`, if it is not yet
+  pip install ".[cli]"    install the command `asyncfin`, if it is missing
   asyncfin sandbox        keep such a service running for your own programs
   asyncfin query --help   query it, or the real service, for any series"""
 

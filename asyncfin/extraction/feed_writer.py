@@ -130,7 +130,7 @@ def record_files(
     )
     feed.write_head(run)
     # The other entities are recorded.
-    for error in work.damaged.values():
+    for error in work.damages.values():
         raise error
 
 
@@ -142,7 +142,7 @@ class _Changes:
     Attributes:
         last: the last publication of each entity in the feed.
         changes: the publications that changed something, by entity, with their runs.
-        damaged: the errors of files that cannot be read, by entity.
+        damages: the errors of files that cannot be read, by entity.
     """
 
     feed: Feed
@@ -151,7 +151,7 @@ class _Changes:
     records: Mapping[str, Record]
     last: Mapping[str, Recorded]
     changes: Mapping[str, list[tuple[RunFooter, Recorded]]]
-    damaged: dict[str, ManifestMismatchError] = field(factory=dict)
+    damages: dict[str, ManifestMismatchError] = field(factory=dict)
 
     def tables(self, entity_ids: list[str]) -> Iterator[Any]:
         """Yield the changes of entities, which are sorted."""
@@ -163,7 +163,7 @@ class _Changes:
                 for entity_id, table in zip(
                     ids, threads.map(self._read_file, ids), strict=True
                 ):
-                    if entity_id not in self.damaged:
+                    if entity_id not in self.damages:
                         tables.append(self._compare(state, entity_id, table))
                 if not tables:
                     continue
@@ -199,7 +199,7 @@ class _Changes:
                 check_columns(file.schema_arrow, long)
                 return read_groups(file, range(file.num_row_groups), long.names)
         except ValueError as error:
-            self.damaged[entity_id] = ManifestMismatchError(
+            self.damages[entity_id] = ManifestMismatchError(
                 f"{place.url(path)} is damaged ({error}): delete it, and the next run "
                 "reads its entity again"
             )

@@ -55,7 +55,7 @@ MISTAKES = [
     ("extract E --into night --rate 0", "--rate must be a finite number above 0, not 0.0"),
     ("status nofolder --json", "nofolder is not the folder of an extraction"),
     ("record E --into ids.txt", "--into ids.txt is not a folder: give a folder or a new path"),
-    ("explore E --root-path /x", "write your own program with asyncfin.web.explorer"),
+    ("explore E --root-path /x", "write a program that mounts asyncfin.web.explorer"),
     ("query E --json --csv", "--json and --csv exclude each other: choose one"),
     ("query E --unit million", 'Choose from: "thousands", "millions", "billions", "auto"'),
     ("query E --csv --unit millions", "--csv and --unit exclude each other"),
@@ -68,7 +68,7 @@ MISTAKES = [
     ("usage --base-url example.org", "--base-url or ASYNCFIN_BASE_URL must be https://host"),
     ("usage --base-url https://example.org/v1", "must not end in /v1"),
     ("usage --token-file missing.txt", "--token-file can't be read (No such file or directory)"),
-    ("usage --token-file empty.txt", "there is no access token"),
+    ("usage --token-file empty.txt", "is empty: its first line is the token"),
     ("extract E --into x --refresh --fresh-for 1h", "--refresh reads every entity again: leave out --fresh"),
     # Commands, and names that are gone.
     ("limits", "there is no limits: write asyncfin usage --limits"),

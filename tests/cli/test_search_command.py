@@ -65,6 +65,7 @@ def test_search_says_what_is_only_close(command: Command) -> None:
     [
         (["xyzzy", ENTITY], 2, "no series has the words 'xyzzy'"),
         (["debt"], 2, "no entity is given"),
+        (["  ", ENTITY], 2, "--search has no words"),
         (["debt", ENTITY, "--metric", "Debt"], 2, "leave the other selection out"),
         (["debt", UNKNOWN_ID], 4, "404"),
         (["debt", ENTITY, UNKNOWN_ID], 1, "1 of 2 entities failed"),

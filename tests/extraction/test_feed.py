@@ -219,7 +219,7 @@ async def test_damaged_head_is_named(night: Nights) -> None:
     assert len(as_of(night.to, night.now)) == 2
 
 
-async def test_damaged_file_is_left_out_of_feed(night: Nights) -> None:
+async def test_feed_leaves_damaged_file_out(night: Nights) -> None:
     """The error names it, the feed has the others, and once it is deleted the next run reads it."""
     night.publish(ONE)
     companies = entity(1), entity(2)

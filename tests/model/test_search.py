@@ -6,6 +6,7 @@ import pickle
 import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from asyncfin import Client, Select
 from asyncfin.errors import SelectionError
@@ -202,6 +203,19 @@ def test_meaning_comes_before_scope_names() -> None:
     )
     listed = evolve(listed, scope_groups=(*(g for g in listed.scope_groups if g.name != "segment"), scope))
     assert found(listed, "sales") == [(Rank.MEANING, "Revenue"), (Rank.WORDS, "Gains")]
+
+
+def test_labels_come_before_descriptions() -> None:
+    """Where no series has all words, one whose label has a word precedes one whose description has two."""
+    described = catalogue(
+        series(0, "x:M0", "group", TOTAL, label="Operating income", basis="Consolidated"),
+        replace(
+            series(1, "x:M1", "group", TOTAL, label="Turnover"),
+            description="The margin of goods after operating costs.",
+        ),
+    )
+    assert found(described, "operating margin lease") == [(Rank.CLOSE, "Operating income")]
+    assert found(described, "operating margin") == [(Rank.DESCRIPTION, "Turnover")]
 
 
 def test_names_in_camel_case_are_found() -> None:

@@ -28,6 +28,7 @@ from asyncfin.errors import (
     RequestTimeoutError,
     ServiceError,
     TransportError,
+    TruncatedAnswerError,
     complete_error,
 )
 from asyncfin.events import (
@@ -487,7 +488,8 @@ class _Sending(Sending):
             counts = announce.counts[self.request.operation]
             counts.refused += status == 429
             counts.received += byte_count
-        else:
+        if response is None or isinstance(error, TruncatedAnswerError):
+            status = None
             failure = type(error).__name__
             if isinstance(error, asyncio.CancelledError) and TIME_IS_UP in error.args:
                 failure = RequestTimeoutError.__name__

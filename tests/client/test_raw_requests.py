@@ -5,6 +5,7 @@ import json
 import pytest
 
 from asyncfin import ArgumentError, Client, NotFoundError, Retry
+from asyncfin.events import Event, RequestFinished
 from tests.services.raw import Received, answer, dropping, judged, refusal, scripted
 
 pytestmark = pytest.mark.virtual
@@ -45,12 +46,15 @@ async def test_cut_response_is_retried() -> None:
     head = b"HTTP/1.1 200 OK\r\n\r\n"
     steps = dropping(head + b'{"new": 1, "ol'), dropping(head + b'{"new": 1 }')
     retry = Retry(wait_initial=0.001, wait_max=0.001)
+    seen: list[Event] = []
     async with (
         scripted(*steps) as server,
-        Client(server.base_url, "token", retry=retry) as client,
+        Client(server.base_url, "token", retry=retry, observers=[seen.append]) as client,
     ):
         assert (await client.request("GET", "/v1/future")).body == b'{"new": 1 }'
     assert len(server.requests) == 2
+    ends = [(event.status, event.failure) for event in seen if isinstance(event, RequestFinished)]
+    assert ends == [(None, "TruncatedAnswerError"), (200, None)]
 
 
 async def test_stats_of_clients_add_up() -> None:

@@ -6,13 +6,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from hashlib import blake2b
@@ -281,10 +275,7 @@ class Partition:
         return records.get(RECORD)
 
     async def observe(
-        self,
-        entity_id: str,
-        record: EntityRecord,
-        token: str = "",
+        self, entity_id: str, record: EntityRecord, token: str = ""
     ) -> None:
         """Record what a response has shown of an entity, unless a later request has
         shown something.
@@ -299,10 +290,7 @@ class Partition:
             await self._run(self._put_record, entity_id, record, now)
 
     async def _put_record(
-        self,
-        entity_id: str,
-        record: EntityRecord,
-        now: datetime,
+        self, entity_id: str, record: EntityRecord, now: datetime
     ) -> None:
         name = f"{await self._make_prefix(entity_id)}/{RECORD}"
         row = seal(encode_record(record), name)
@@ -404,12 +392,7 @@ class Partition:
             await claim.aclose()
         return is_held
 
-    def _make_key(
-        self,
-        entity_id: str,
-        dataset_id: str,
-        kind: str,
-    ) -> Key:
+    def _make_key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._account, entity_id, publication_id(dataset_id), kind
 
     async def _make_group(self, key: Key) -> str:
@@ -417,12 +400,7 @@ class Partition:
         return f"{await self._make_prefix(entity_id)}/{hash_text(publication)}.{kind}"
 
     async def _put(
-        self,
-        key: Key,
-        part: str,
-        series: int,
-        encode: Callable[[T], bytes],
-        content: T,
+        self, key: Key, part: str, series: int, encode: Callable[[T], bytes], content: T
     ) -> None:
         """Store a part. One that cannot be stored is not tried again."""
         body = await asyncio.to_thread(encode, content)
@@ -430,10 +408,7 @@ class Partition:
         await self._store.put(name, seal(body, name))
 
     async def _read(
-        self,
-        key: Key,
-        parts: Collection[str],
-        decode: Callable[[bytes], T],
+        self, key: Key, parts: Collection[str], decode: Callable[[bytes], T]
     ) -> dict[str, T]:
         """Return the stored parts under a key, by id, except `parts`."""
         ids = {}

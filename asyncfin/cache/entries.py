@@ -135,12 +135,7 @@ class Memory:
             MAX_RECORDS
         )
 
-    def observe(
-        self,
-        key: RecordKey,
-        record: EntityRecord,
-        now: datetime,
-    ) -> bool:
+    def observe(self, key: RecordKey, record: EntityRecord, now: datetime) -> bool:
         """Record what a response has shown of an entity, unless a later request has
         shown something, and return whether that is new.
         """
@@ -166,12 +161,7 @@ class Memory:
         else:
             self._entries.put(key, entry)
 
-    def add(
-        self,
-        key: Key,
-        blocks: Iterable[Block],
-        part: str,
-    ) -> None:
+    def add(self, key: Key, blocks: Iterable[Block], part: str) -> None:
         """Add the blocks of a part to what is stored under a key."""
         with self._entries.lock:
             self.put(key, self.get(key).add(blocks, part))

@@ -11,13 +11,7 @@ import asyncio
 import os
 import random
 import secrets
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from errno import ELOOP
@@ -29,14 +23,7 @@ from time import time
 from typing import TypeVar
 
 from asyncfin import checks, local
-from asyncfin.cache.base import (
-    MEMORY_BYTES,
-    RECORD,
-    Cache,
-    MiB,
-    Partition,
-    hash_text,
-)
+from asyncfin.cache.base import MEMORY_BYTES, RECORD, Cache, MiB, Partition, hash_text
 from asyncfin.cache.codec import decode_record, row_moment, verify
 from asyncfin.cache.store import POLL_SECONDS, partition_key
 from asyncfin.clock import utc_now
@@ -176,12 +163,7 @@ class FolderStore:
     async def drop(self, keys: Iterable[str]) -> None:
         await self._run(partial(self._drop, keys))
 
-    async def put_if_later(
-        self,
-        key: str,
-        body: bytes,
-        latest: int,
-    ) -> None:
+    async def put_if_later(self, key: str, body: bytes, latest: int) -> None:
         def put() -> bool:
             stored_moment = row_moment(self._read(key) or b"")
             if not row_moment(body) < stored_moment <= latest:
@@ -252,12 +234,7 @@ class FolderStore:
                 raise ArgumentError(f"the cache's {self._folder} {error}") from None
             self._checked = True
 
-    def _open(
-        self,
-        path: str,
-        flags: int,
-        group: str,
-    ) -> int:
+    def _open(self, path: str, flags: int, group: str) -> int:
         """Open a file, or a folder, whose group's folders are made if they are missing.
 
         Another process can delete them again meanwhile, when it evicts or clears.

@@ -48,9 +48,7 @@ class EntityRecord:
 
 
 def later(
-    record: EntityRecord | None,
-    latest: EntityRecord | None,
-    now: datetime,
+    record: EntityRecord | None, latest: EntityRecord | None, now: datetime
 ) -> EntityRecord | None:
     """Return the later of two records of an entity; `latest` was made last."""
     if record is not None and record.is_unknown(now):

@@ -95,12 +95,7 @@ class RedisCache(Cache):
 class RedisStore:
     """The store of a `RedisCache`."""
 
-    def __init__(
-        self,
-        clients: RedisClients,
-        prefix: str,
-        keep: timedelta,
-    ) -> None:
+    def __init__(self, clients: RedisClients, prefix: str, keep: timedelta) -> None:
         self._clients = clients
         self._prefix = prefix  # of all of its keys
         self._keep = keep
@@ -153,12 +148,7 @@ class RedisStore:
                 steps.hdel(self._prefix + group, name)
             await steps.execute()
 
-    async def put_if_later(
-        self,
-        key: str,
-        body: bytes,
-        latest: int,
-    ) -> None:
+    async def put_if_later(self, key: str, body: bytes, latest: int) -> None:
         redis = await self._clients.get()
         group, _, name = key.rpartition("/")
         keep = round(self._keep / timedelta(milliseconds=1))

@@ -36,12 +36,7 @@ class Store(Protocol):
     async def drop(self, keys: Iterable[str]) -> None:
         """Delete keys."""
 
-    async def put_if_later(
-        self,
-        key: str,
-        body: bytes,
-        latest: int,
-    ) -> None:
+    async def put_if_later(self, key: str, body: bytes, latest: int) -> None:
         """Store bytes unless later ones are stored.
 
         The bytes begin with their moment, as 20 digits of microseconds. Those of a
@@ -57,11 +52,7 @@ class Store(Protocol):
         """
 
 
-def partition_key(
-    base_url: str,
-    kind: str,
-    account: bytes,
-) -> bytes:
+def partition_key(base_url: str, kind: str, account: bytes) -> bytes:
     """Return the key of an account's data, which no other account has.
 
     Each part is preceded by its length, so no two combinations share a key. `kind` says

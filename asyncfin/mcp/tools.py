@@ -246,7 +246,7 @@ class _Tools:
             # Of a large company it takes a moment.
             search = partial(catalogue.search, words, last_periods=periods)
             results.append(await asyncio.to_thread(search))
-        groups = SearchResult.group(results)
+        groups = await asyncio.to_thread(SearchResult.group, results)
         # Without words all series match, those of the whole company first.
         limit = _MAX_FOUND if words.strip() else _MAX_OVERVIEW
         rows = [_make_match(group, catalogues) for group in groups[:limit]]

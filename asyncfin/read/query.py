@@ -176,8 +176,11 @@ async def plan_for(read: Read, question: Question, catalogue: Catalogue) -> Plan
     key = question.key if question.select.where is None else None
     if key is not None and (plan := plans.get(key)) is not None:
         return plan
-    # The error names close matches, which are searched for among all ids.
-    has_error = question.judge(catalogue).missing and not question.allow_missing
+    # The first Select makes the catalogue's indexes. An error names close matches,
+    # which are searched for among all ids.
+    judge = partial(question.judge, catalogue)
+    judgement = await _run(judge, aside=len(catalogue) > _PLANNED_INLINE)
+    has_error = judgement.missing and not question.allow_missing
     resolve = partial(question.resolve, catalogue)
     series, periods = await _run(resolve, aside=bool(has_error))
     plan = Plan(question, catalogue, periods, series)

@@ -20,7 +20,7 @@
     |- MalformedAnswerError               a 2xx response that violates the spec
     |- IncompleteResultError              planned series are missing
     |- BucketUnavailableError             the shared bucket can't be reached
-    `- ManifestMismatchError              the place belongs to another question
+    `- ManifestMismatchError              the place belongs to another query
        `- RunInProgressError              another run uses it
 
 Every error can be pickled, and none contains the access token. What it concerns,
@@ -715,7 +715,7 @@ class BucketUnavailableError(AsyncfinError):
 
 
 class ManifestMismatchError(AsyncfinError):
-    """The folder or prefix of an extraction belongs to another question, or contains
+    """The folder or prefix of an extraction belongs to another query, or contains
     other files.
     """
 

@@ -27,7 +27,7 @@ COMMANDS = {
         "explore:explore": "Show companies and their values on a page of this machine.",
     },
     "Many entities": {
-        "extract:extract": "Write one question of many entities to Parquet files.",
+        "extract:extract": "Write one query of many entities to Parquet files.",
         "account:status": "Show extractions, the shared bucket and the cache.",
         "feed:changes": "Show what changed in an extraction.",
         "feed:as_of": "Show an extraction as it was known at a time.",

@@ -133,7 +133,7 @@ async def mcp(
 
     The assistant's host starts this command, with the service and the token in
     its environment. The tools list companies, find series, estimate what a
-    question costs, and read the values. With --http the tools are served at
+    query costs, and read the values. With --http the tools are served at
     /mcp of a port of this machine, to requests that have the bearer token in
     ASYNCFIN_MCP_TOKEN. It needs the extra: pip install 'asyncfin[mcp]'.
 

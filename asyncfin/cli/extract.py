@@ -66,7 +66,7 @@ class Run:
 
     Args:
         refresh: Read unchanged entities again.
-        replace: Delete the folder's files of another question first.
+        replace: Delete the folder's files of another query first.
         fresh_for: Do not ask for entities confirmed less than so long ago, such as 20h,
             90m or 3d.
         allow_missing: Accept names that no entity has, or that few have.
@@ -120,7 +120,7 @@ def extract(
     service: Service = Service(),
     pace: Pace = Pace(),
 ) -> None:
-    """Write one question of many entities to Parquet files.
+    """Write one query of many entities to Parquet files.
 
     Each entity gets a file in the folder, of one publication. The same command
     again continues where the last one ended, and an entity that has not changed

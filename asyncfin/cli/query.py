@@ -1,4 +1,4 @@
-"""`asyncfin query`: one question to one entity or several, its result in several forms,
+"""`asyncfin query`: one query of one entity or more, its result in several forms,
 or only its plan.
 """
 
@@ -55,7 +55,7 @@ async def query(
 ) -> None:
     """Query series and print their values as a table.
 
-    The question is planned, so that it costs few requests. In the table a dot
+    The query is planned, so that it costs few requests. In the table a dot
     marks a period without a value; a reported zero is 0. Where no periods are
     named and there are more than 12, it shows the latest; CSV and JSON have all.
 
@@ -64,8 +64,8 @@ async def query(
       asyncfin query ENTITY_ID ENTITY_ID --metric Revenue --latest 1
 
     Args:
-        entity_ids: The entities, O- and 32 characters each, or their names. Several are
-            compared.
+        entity_ids: The entities, O- and 32 characters each, or their names. Two
+            or more are compared.
         is_restated: The latest restated values instead of the original ones.
         latest: Only the last N values of each series, with their own periods.
     """

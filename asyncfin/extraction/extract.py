@@ -197,7 +197,7 @@ async def extract(
         SelectionError: the question is not as described, before a request is spent; or
             it names an id or word that no entity has (`UnknownToAllError`, whose
             `extract_report` is the report), after everything else is done.
-        ManifestMismatchError: `to` belongs to another question or has foreign files; or
+        ManifestMismatchError: `to` belongs to another query or has foreign files; or
             its change feed is of another question or is damaged.
         RunInProgressError: another run uses `to`, or has taken it over.
         OSError: the folder or store can't be written, or no thread can be started; all

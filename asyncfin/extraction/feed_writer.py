@@ -62,7 +62,7 @@ def find_feed(place: Place, question: SharedQuestion, history: bool) -> Feed | N
     text = write_canonical(feed.footer(runs[-1]).question)
     if text != question.text:
         raise ManifestMismatchError(
-            f"{feed} belongs to another question, which differs in "
+            f"{feed} belongs to another query, which differs in "
             f"{differences(question.text, text)}: move it away first, or give "
             "another place"
         )

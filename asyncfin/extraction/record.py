@@ -198,7 +198,7 @@ def read_records(
             continue
         if record.rows and not replace:
             raise ManifestMismatchError(
-                f"{place} belongs to another question, which differs in "
+                f"{place} belongs to another query, which differs in "
                 f"{differences(question.text, record.query)}: give another place, or "
                 "let the option `replace` delete its files"
             )

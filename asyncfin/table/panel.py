@@ -298,14 +298,14 @@ class Panel(Forms):
         1. unlisted: the service left the series out of its responses
         2. outside the catalogue's span
         3. inactive scope: one of the path was not active in any month of the period
-        4. not requested: the question does not include the period
+        4. not requested: the query does not include the period
         5. values for other durations only
         6. before the first, or after the last value of the series for periods of this
            duration
         7. no requested series has a value in the period
         8. no value
 
-        Reasons 5 and 6 claim nothing about periods that the question does not include.
+        Reasons 5 and 6 claim nothing about periods that the query does not include.
 
         Raises:
             KeyError: the panel does not have the series.

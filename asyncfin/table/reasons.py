@@ -41,7 +41,7 @@ def _list_reasons(
     for inactive in _find_inactive_scopes(grid, all_series[0].scopes, period):
         yield f"inactive scope: {inactive}"
     if not grid.covers(period):
-        yield f"not requested: the question does not include {period}"
+        yield f"not requested: the query does not include {period}"
     months = period.duration_months
     durations: dict[int, list[Period]] = {}
     for candidate in observed_periods:
@@ -55,7 +55,7 @@ def _list_reasons(
     if durations and not of_duration:
         *shorter, longest = sorted(durations)
         names = either([*map(str, shorter), counted(longest, "month")], "and")
-        limit = ", as far as the question includes them" if unknown else ""
+        limit = ", as far as the query includes them" if unknown else ""
         yield f"values for other durations only: {names}{limit}"
     if of_duration:
         first, last = of_duration[0], of_duration[-1]

@@ -69,7 +69,7 @@ _HEADERS = {
 }
 # What a visitor can do about an error, by its status.
 _ADVICE = {
-    400: "Change the question and ask again.",
+    400: "Change the query and try again.",
     404: "Check the company's id, and whether the account may read it.",
     500: "Tell the operator of this page.",
     502: "Tell the operator of this page: the service rejected the account, or did not "
@@ -247,7 +247,7 @@ class _Pages:
         return await self._render(request, "series.html", **context)
 
     async def cost(self, request: Request) -> Response:
-        """Show how many requests the question would spend. Reads the catalogues."""
+        """Show how many requests the query would spend. Reads the catalogues."""
         question, _ = await self._receive(request)
         if not question.series:
             return await self._render(request, "cost.html")
@@ -295,7 +295,7 @@ class _Pages:
             period=period,
             months=counted(period.duration_months, "month"),
             value=row.values.get(period),
-            why=why or f"not requested: the question does not include {period}",
+            why=why or f"not requested: the query does not include {period}",
         )
 
     async def csv(self, request: Request) -> Response:

@@ -92,16 +92,14 @@ class Question:
                 )
         companies = tuple(dict.fromkeys([entity_id, *form.get("with", ())]))
         if len(companies) > MAX_COMPANIES:
-            raise SelectionError(
-                f"a question must have at most {MAX_COMPANIES} companies"
-            )
+            raise SelectionError(f"a query must have at most {MAX_COMPANIES} companies")
         if len(texts.get("search", "")) > MAX_SEARCH:
             raise SelectionError(f"a search must have at most {MAX_SEARCH} characters")
         series = tuple(dict.fromkeys(form.get("series", ())))
         count = len(series) * len(companies)
         if count > MAX_SERIES:
             raise SelectionError(
-                f"a question must have at most {MAX_SERIES} series, counted for each "
+                f"a query must have at most {MAX_SERIES} series, counted for each "
                 f"company, not {count:,}"
             )
         return cls(companies, series, **texts)

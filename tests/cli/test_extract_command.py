@@ -91,7 +91,7 @@ def test_another_query_must_replace(command: Command, night: str) -> None:
     command("extract", ENTITY, "--into", night, "--annual")
     refused = command("extract", ENTITY, "--into", night, "--quarterly")
     assert refused.code == 2
-    assert "another question" in refused.line
+    assert "another query" in refused.line
     assert "periods (Annual, now Quarterly)" in refused.line
     assert "--replace" in refused.line
     assert command("extract", ENTITY, "--into", night, "--quarterly", "--replace").code == 0

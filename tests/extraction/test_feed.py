@@ -276,9 +276,7 @@ async def test_another_question_than_feeds_refused(night: Nights) -> None:
         {"periods": Exact(LABELS), "replace": True},
         {"periods": Annual(last=2)},
     ):
-        with pytest.raises(
-            ManifestMismatchError, match=r"_night\.changes belongs to another question.*move it"
-        ):
+        with pytest.raises(ManifestMismatchError, match=r"_night\.changes belongs to another query.*move it"):
             await night.run(**arguments)
     assert in_files(night.to) == before
     assert len(night.sandbox.log) == spent

@@ -65,7 +65,7 @@ async def test_tree_and_search_list_series(page: Page) -> None:
     close = await page.post("series", search="revenue moonbase")
     assert "nothing has all these words; close to them:" in close.text
     assert 'value="Revenue/annual.consolidated/company=consolidated"' in close.text
-    assert "No other series has these words" in (await page.post("series", search="xyzzy")).text
+    assert "No further series matches the search" in (await page.post("series", search="xyzzy")).text
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ async def test_wrong_question_is_a_sentence(
     answer = await page.post("answer", **fields)
     assert answer.status_code == status
     assert said in unescape(answer.text)
-    assert "Change the question" in answer.text
+    assert "Change the query" in answer.text
 
 
 async def test_service_failures_are_sentences() -> None:

@@ -134,7 +134,7 @@ async def test_period_outside_of_a_window(cached: Page) -> None:
         cell_series=series_id,
         cell_period=label,
     )
-    assert f"not requested: the question does not include {label}" in said.text
+    assert f"not requested: the query does not include {label}" in said.text
 
 
 async def test_another_view_names_unread_companies(service: Sandbox, cached: Page) -> None:

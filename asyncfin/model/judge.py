@@ -407,6 +407,8 @@ def explain(catalogue: Any, missing: Missing, subject: str = "") -> str:
 def _name_field(name: str) -> str:
     if name == "select":
         return "series with"
+    if name == "where":
+        return "series that meets"
     if name in _BY_FIELD:
         return _BY_FIELD[name].noun
     # Others are periods, or conditions that no series meets.

@@ -7,12 +7,11 @@ from operator import attrgetter
 from attrs import field, frozen
 
 from asyncfin.errors import AsyncfinError, printable, shorten
-from asyncfin.model.judge import Missing, explain, name_missing
+from asyncfin.model.judge import Missing, explain, has_nothing, name_missing
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.table import document
-from asyncfin.table.forms import Forms
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import (
     LATEST,
@@ -21,6 +20,7 @@ from asyncfin.table.notes import (
     describe_rows,
 )
 from asyncfin.table.panel import Panel, Periods
+from asyncfin.table.result import Result
 from asyncfin.table.rows import rows_of
 from asyncfin.words import counted, entity_names, listed
 
@@ -29,7 +29,7 @@ _LONGEST = 10_000
 
 
 @frozen(eq=False, repr=False)
-class Comparison(Forms):
+class Comparison(Result):
     """What several entities have of one question, side by side.
 
     Iterating yields each `Panel`, in the order of the question, ``len`` counts them,
@@ -141,8 +141,8 @@ class Comparison(Forms):
     def lacking(self, *, periods: bool = True) -> Iterator[str]:
         """Yield which companies lack something, a line for each kind.
 
-        Of the ids and words of one field a company needs one only: companies report
-        under other tags.
+        Of the ids and words of one field a company with values needs one only:
+        companies report under other tags.
 
         Args:
             periods: which of them have none of the question's periods, too, or no value
@@ -150,28 +150,32 @@ class Comparison(Forms):
         """
         names = entity_names(map(attrgetter("catalogue"), self))
         companies_of: dict[str, list[str]] = {}
-        for entity_id, missing in self.missing.items():
-            for name, ids in missing.items():
-                unknown = self.unknown.get(name, ())
-                remaining = tuple(filterfalse(unknown.__contains__, ids))
-                kind = ""
-                if name == "periods":
-                    kind = listed(remaining, MOST_PERIODS_NAMED)
-                elif len(ids) >= len(getattr(self.select, name, None) or ()):
-                    kind = name_missing({name: remaining})
-                if remaining and kind and (periods or name != "periods"):
-                    companies_of.setdefault(kind, []).append(names[entity_id])
-        for panel in self if periods else ():
-            entity_id = panel.catalogue.entity_id
-            is_named = "periods" in self.missing.get(entity_id, ())
-            if len(panel) and not panel.value_count and not is_named:
-                kind = "value in these periods"
-                companies_of.setdefault(kind, []).append(names[entity_id])
+        for panel in self:
+            for kind in self._list_lacking(panel, periods=periods):
+                company = names[panel.catalogue.entity_id]
+                companies_of.setdefault(kind, []).append(company)
         for kind, companies in companies_of.items():
             verb = "has"
             if len(companies) > 1:
                 verb = "have"
             yield f"{listed(companies, MOST_NAMED)} {verb} no {kind}"
+
+    def _list_lacking(self, panel: Panel, *, periods: bool) -> Iterator[str]:
+        """Yield what a company does not have and another one has."""
+        missing = self.missing.get(panel.catalogue.entity_id, {})
+        for name, ids in missing.items():
+            unknown = self.unknown.get(name, ())
+            remaining = tuple(filterfalse(unknown.__contains__, ids))
+            if not remaining:
+                continue
+            if name == "periods":
+                if periods:
+                    yield listed(remaining, MOST_PERIODS_NAMED)
+            elif not panel.value_count or has_nothing(self.select, {name: ids}):
+                yield name_missing({name: remaining})
+        is_empty = len(panel) and not panel.value_count
+        if periods and is_empty and "periods" not in missing:
+            yield "value in these periods"
 
     def _describe_failed(self) -> dict[str, str]:
         failures = {}

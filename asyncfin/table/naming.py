@@ -59,13 +59,16 @@ class SeriesNames:
         return join_texts(texts)
 
     def name(self, row: Row) -> list[str]:
-        """Return the texts of a row. The last shows whether it is divided."""
+        """Return the texts of a row. The series, or the last text if all rows share it,
+        shows where a row is not divided.
+        """
         texts = list(self.texts[row])
-        last = 0
-        for place, text in enumerate(texts):
-            if text:
-                last = place
-        texts[last] += row.scale.suffix
+        if "series" in self.heads:
+            place = self.heads.index("series")
+        else:
+            places = [place for place, text in enumerate(texts) if text]
+            place = max(places, default=0)
+        texts[place] += row.scale.suffix
         return texts
 
     @property

@@ -18,9 +18,9 @@ from asyncfin.model.selection import Exact, FiscalRange, Rule
 from asyncfin.model.series import CatalogueSeries, Series, no_series
 from asyncfin.optional import library
 from asyncfin.table import document, notes
-from asyncfin.table.forms import Forms
 from asyncfin.table.grid import Grid, describe_panel
 from asyncfin.table.reasons import explain_cell
+from asyncfin.table.result import Result
 from asyncfin.wire.values import series_of
 from asyncfin.words import counted, listed, named_entity
 
@@ -60,7 +60,7 @@ class Periods(tuple[Period, ...]):
 
 
 @frozen(eq=False, repr=False)
-class Panel(Forms):
+class Panel(Result):
     """The result of one question: series in catalogue order, each with its values by
     period.
 
@@ -302,8 +302,9 @@ class Panel(Forms):
         5. values for other durations only
         6. before the first, or after the last value of the series for periods of this
            duration
-        7. no requested series has a value in the period
-        8. no value
+        7. the catalogue does not have the period
+        8. no requested series has a value in the period
+        9. no value
 
         Reasons 5 and 6 claim nothing about periods that the query does not include.
 

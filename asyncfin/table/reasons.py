@@ -63,6 +63,8 @@ def _list_reasons(
             yield f"before the first value of the series: {first}"
         if period > last and last >= max(unknown, default=last):
             yield f"after the last value of the series: {last}"
+    if period not in grid.catalogue_periods:
+        yield f"the catalogue does not have {period}"
     if period not in grid.populated:
         yield f"no requested series has a value in {period}"
     yield "no value"

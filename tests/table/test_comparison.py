@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from attrs import evolve
 
-from asyncfin import SelectionError, concat
+from asyncfin import Select, SelectionError, concat
 from asyncfin.model.period import Period
 from asyncfin.model.scope import parse_path
 from asyncfin.model.selection import Exact
@@ -104,6 +104,26 @@ async def test_empty_company_names_latest() -> None:
     notes = together(panels).notes
     assert "Apple has no value in these periods" in notes
     assert "Apple: for the last values of each series, query all periods and call latest()" in notes
+
+
+@pytest.mark.parametrize(
+    ("missing", "lines"),
+    [
+        ({"metric_ids": ("Cost",), "periods": ("FY2025",)}, ["metric 'Cost'", "FY2025"]),
+        ({"label": ("Sales",), "periods": ("FY2025",)}, ["label 'Sales'", "FY2025"]),
+        ({"where": ("is_large",)}, ["series that meets 'is_large'", "value in these periods"]),
+    ],
+)
+async def test_empty_company_names_all_it_lacks(missing: Any, lines: list[str]) -> None:
+    """Also one metric of two: with other periods, that one would be missing all the same."""
+    select = Select(["Revenue", "Cost"], label="Sales", where=bool)
+    panels = [await company("NVIDIA", {2025: 6}, (2025,)), await company("Apple", {}, (2025,))]
+    by_id = {panels[1].catalogue.entity_id: missing}
+    comparison = evolve(together(panels), select=select, missing=by_id)
+    assert list(comparison.lacking()) == [f"Apple has no {line}" for line in lines]
+    by_id = {panels[0].catalogue.entity_id: {"metric_ids": ("Cost",)}}
+    # Companies report under other tags: one of them is enough.
+    assert not any("Cost" in line for line in evolve(comparison, missing=by_id).notes)
 
 
 async def test_note_on_latest_is_one_line() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from asyncfin.model.period import Period
+from tests.answers import panel_of
 from tests.table.test_show import panel_with
 
 POWERS: dict[Any, int] = {"thousands": 3, "millions": 6, "billions": 9}
@@ -74,6 +76,13 @@ async def test_other_rows_stay(texts: list[tuple[float, str]]) -> None:
         assert "in millions" not in text
         assert all(cell in text for _, cell in texts)
     assert "not divided" not in str(panel)
+
+
+async def test_not_divided_follows_the_series() -> None:
+    """Not the group in the last column of names."""
+    numbers = {"sales.annual": {Period(2024, 12, 12): 5_000_000}, "eps.quarterly": {Period(2024, 12, 12): 2}}
+    panel = await panel_of(numbers, [Period(2024, 12, 12)])
+    assert "Label of eps (not divided)  quarterly" in str(panel.show("millions"))
 
 
 @settings(max_examples=100, deadline=None)

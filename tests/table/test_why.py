@@ -45,6 +45,7 @@ async def panel_with(numbers: Mapping[str, Any] = NUMBERS, asked: Resolved = EVE
         ("sales.annual", "FY2024", "after the last value of the series: FY2023"),
         ("orders.quarterly", "FY2023-Q2", "no requested series has a value in FY2023-Q2"),
         ("empty.annual", "FY2021", "no value"),
+        ("empty.annual", "FY2021-H1", "the catalogue does not have FY2021-H1"),
     ],
 )
 async def test_the_first_reason_that_applies(series_id: str, period: str, reason: str | None) -> None:

@@ -69,8 +69,12 @@ def test_no_reason_is_false(publication: dict[str, set[Period]], more: set[Perio
                     assert not selected(asked, period)
                 case "no value":
                     assert any(period in found for found in publication.values())
+                case reason if "catalogue" in reason:
+                    assert reason == f"the catalogue does not have {period}"
+                    assert period not in listed
                 case reason:
                     assert reason == f"no requested series has a value in {period}"
+                    assert period in listed
                     assert not any(period in found for found in publication.values())
             if asked is EVER and alike and listed[0].fiscal_end <= period.fiscal_end <= listed[-1].fiscal_end:
                 between = alike[0] < period < alike[-1]

@@ -1,4 +1,4 @@
-"""The forms in which people and programs get a panel, or the panels of a comparison."""
+"""The forms in which people and programs get a result: a panel, or a comparison."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     from asyncfin.table.columns import Layout
 
 
-class Forms(Showable):
-    """The forms that Panel and Comparison share."""
+class Result(Showable):
+    """The forms that Panel and Comparison share. Errors of Python name it."""
 
     __slots__ = ()
     # What `layout` and `labels` are if they are None, and whether entities are named.

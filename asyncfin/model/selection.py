@@ -137,7 +137,7 @@ class _Listed:
         union = set[Period]().union(*parts)
         periods = self.among(union)
         if not periods:
-            has = f"periods: no catalogue has any of {self}; there are"
+            has = f"periods: no catalogue has any of these: {self}; there are"
             raise nothing_selected(has, union, self)
         return Exact(periods)
 

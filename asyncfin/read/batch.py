@@ -4,8 +4,16 @@ cache.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing, nullcontext
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from functools import partial
 from typing import Self
 
 from attrs import evolve
@@ -16,7 +24,7 @@ from asyncfin.plan.plan import Batch
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
 from asyncfin.table.block import Block, nbytes
-from asyncfin.tasks import finish
+from asyncfin.tasks import finish, merged
 from asyncfin.wire.pages import planned_pages
 
 _TOO_LARGE = 413
@@ -24,13 +32,29 @@ _TOO_WIDE = "narrow the query: the service does not accept one of this size"
 _CURSOR_REJECTED = "the service rejected a cursor that it had sent; query again"
 
 
-async def read_batch(
+@asynccontextmanager
+async def send_batches(
+    read: Read, stitch: Stitch, batches: Sequence[Batch]
+) -> AsyncIterator[AsyncIterator[Block]]:
+    """Yield the pages of all batches in the order in which they are received, and cache
+    them.
+    """
+    writer: CacheWriter | None = None
+    if batches and read.cache is not None and read.fills_cache:
+        dataset_id = stitch.plan.catalogue.dataset_id
+        version = stitch.plan.question.value_version
+        put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
+        writer = CacheWriter(put)
+    jobs = [partial(_read_batch, read, stitch, batch, writer) for batch in batches]
+    async with writer or nullcontext(), merged(jobs, read.publications.limit) as pages:
+        yield pages
+
+
+async def _read_batch(
     read: Read,
     stitch: Stitch,
     batch: Batch,
     writer: CacheWriter | None,
-    *,
-    prefetch: bool,
 ) -> AsyncGenerator[Block, None]:
     """Yield each page of a batch that has series which are at home in it.
 
@@ -45,7 +69,7 @@ async def read_batch(
     rejection: ServiceError | None = None
     while True:
         has_page = False
-        pages = _read_pages(read, stitch, form, writer, prefetch)
+        pages = _read_pages(read, stitch, form, writer)
         try:
             async with aclosing(pages), read.trial if rejection else nullcontext():
                 if rejection is not None and not read.sends_ranges:
@@ -73,7 +97,7 @@ async def read_batch(
 
 
 async def _read_pages(
-    read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
+    read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None
 ) -> AsyncGenerator[Block | None, None]:
     """Yield the series of each page that are at home in the batch."""
     pages = planned_pages(
@@ -83,7 +107,6 @@ async def _read_pages(
         home=form.home,
         query_ids=form.matched,
         wanted_ids=form.home if writer is None else form.matched,
-        prefetch=prefetch,
     )
     async with aclosing(pages):
         async for page in pages:

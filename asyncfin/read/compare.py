@@ -25,12 +25,7 @@ from asyncfin.model.selection import (
 )
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publications
-from asyncfin.read.query import (
-    plan_for,
-    read_panel,
-    read_shared,
-    share,
-)
+from asyncfin.read.query import plan_for, read_panel, read_shared, share
 from asyncfin.read.read import Read
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
@@ -94,7 +89,7 @@ async def compare(
         state.end_error,
         {name: catalogue.name for name, catalogue in state.catalogues.items()},
     )
-    _check_any(comparison)
+    _check_any(comparison, common)
     return comparison
 
 
@@ -215,8 +210,8 @@ class _Comparing:
         return question.missing(catalogue)
 
 
-def _check_any(comparison: Comparison) -> None:
-    """Raise an error if a comparison shows nothing.
+def _check_any(comparison: Comparison, missing: Missing) -> None:
+    """Raise an error if a comparison shows nothing; no entity has what is missing.
 
     Raises:
         AsyncfinError: what ended the reading, or the error of the first entity, if all
@@ -228,9 +223,6 @@ def _check_any(comparison: Comparison) -> None:
         raise comparison.ended or next(iter(comparison.failed.values()))
     if comparison.failed or any(map(len, panels)):
         return
-    missing = missing_in_all(
-        comparison.missing.get(panel.dataset.entity_id, {}) for panel in panels
-    )
     if not missing:
         reasons = listed(comparison.notes, 5, between="; ")
         raise SelectionError(f"no entity has anything of the query: {reasons}")

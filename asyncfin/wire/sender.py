@@ -29,7 +29,7 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
     TruncatedAnswerError,
-    complete_error,
+    error_context,
 )
 from asyncfin.events import (
     Counts,
@@ -302,7 +302,8 @@ class _Sending(Sending):
                     response = task.result()
             except AsyncfinError as failure:
                 request = self.request
-                complete_error(failure, request.operation, request.entity_id, self)
+                context = error_context(request.operation, request.entity_id, self)
+                context.complete(failure)
                 if isinstance(
                     failure, (AllowanceExhaustedError, BucketUnavailableError)
                 ):

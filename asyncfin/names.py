@@ -117,13 +117,10 @@ class Names(Mapping[str, str]):
         ]
         return tuple(dict.fromkeys(entity_id for ids in matching for entity_id in ids))
 
-    def close(self, text: str) -> list[str]:
-        """Return the names, as compared, that are spelt like a text."""
-        return alike(folded(text), self._ids, 3, _ALIKE)
-
     def near(self, text: object) -> str:
         """Return an unknown text for an error, with the names that come close."""
-        ids = [next(iter(self._ids[name])) for name in self.close(str(text))]
+        close = alike(folded(str(text)), self._ids, 3, _ALIKE)
+        ids = [next(iter(self._ids[name])) for name in close]
         names = dict.fromkeys(printable(self._names[entity_id]) for entity_id in ids)
         end = f" (close: {', '.join(names)})" if names else ""
         return checks.short_repr(text) + end

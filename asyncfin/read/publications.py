@@ -62,12 +62,11 @@ class Publication:
 
 
 class Standing(Enum):
-    """What a read may do with a publication, or with a rejected entity."""
+    """What a read may do with a publication."""
 
     CURRENT = auto()  # return it without a request
     STALE = auto()  # return it if the current one cannot be found out
     UNCONFIRMED = auto()  # ask the service
-    REJECTED = auto()  # raise the rejection without a request
 
 
 class LastPublication(NamedTuple):

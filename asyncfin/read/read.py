@@ -258,6 +258,8 @@ class Read:
     def _judge(self, record: EntityRecord | None, dataset_id: str = "") -> Standing:
         """Return how this read stands to a publication, by the entity's record and by
         what the read itself has confirmed: the later one counts.
+
+        A rejection that is younger than `max_age` is raised.
         """
         now = self.publications.clock()
         latest = later(record, self.confirmed, now)
@@ -269,8 +271,9 @@ class Read:
             if latest.sent_at > now:  # by a clock that is ahead
                 age = -age
             if latest.dataset_id is None:
-                is_young = self.max_age and age <= self.max_age
-                return Standing.REJECTED if is_young else Standing.UNCONFIRMED
+                if self.max_age and age <= self.max_age:
+                    raise self._make_rejection(latest)
+                return Standing.UNCONFIRMED
         token = self.publications.sender.tokens.held
         if token is not None and token.rejection is not None:
             return Standing.UNCONFIRMED
@@ -380,9 +383,8 @@ class Read:
     async def current_publication(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is cached."""
         # Here, as reads of another `max_age` share what follows.
-        record = await self._get_record() if self.max_age else None
-        if record is not None and self._judge(record) is Standing.REJECTED:
-            raise self._make_rejection(record)
+        if self.max_age:
+            self._judge(await self._get_record())
         # It may share what was requested before this read, but not twice.
         for _ in range(2):
             if self.stores:
@@ -506,8 +508,6 @@ class Read:
             await self._store_confirmation()
             record = await self._get_record()
             standing = self._judge(record, dataset_id)
-            if standing is Standing.REJECTED and record is not None:
-                raise self._make_rejection(record)
             if standing is Standing.CURRENT:
                 self.is_stale = False
                 break

@@ -402,9 +402,13 @@ async def _iter_pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     async with send_batches(read, stitch, batches) as pages:
         async for block in pages:
             waiting_blocks.append(block)
-            assert read.confirmed is not None  # by the page
+            record = read.confirmed
+            assert record is not None  # by the page
+            # If another request has shown a change since, its error follows.
+            if not record.names(dataset_id):
+                continue
             while waiting_blocks and _is_window_certain(stitch):
-                yield make_piece(read.confirmed.sent_at)
+                yield make_piece(record.sent_at)
     waiting_blocks += await _retry_missing(read, stitch)
     confirmed_at = await read.confirm(dataset_id)
     while waiting_blocks:

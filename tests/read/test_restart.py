@@ -1,6 +1,10 @@
 """One answer is one publication, whenever the dataset changes (service description, 4.3 rule 6)."""
 
+import asyncio
+from contextlib import suppress
+
 import pytest
+from attrs import evolve
 
 from asyncfin import Annual, Client, DatasetChangedError, FiscalRange, Panel, Select, SelectionError
 from asyncfin.sandbox import Dialect, Sandbox, Switch
@@ -94,6 +98,27 @@ async def test_stream_is_of_one_publication(dialect: Dialect) -> None:
             assert got == table
         outcomes.add((changed, pieces[0].dataset.dataset_id))
     assert outcomes == {(False, OLD_ID), (False, NEW_ID), (True, OLD_ID)}
+
+
+async def test_no_piece_follows_a_seen_change() -> None:
+    """A page that waits for the consumer while another batch shows a change is not returned."""
+    old = generate(7, series=3 * SERIES, publications=1)
+    new = evolve(generate(8, series=9).publications[-1], entity_id=old.entity_id)
+    changes = 0
+    for nth in range(7, 10):
+        async with (
+            Sandbox(
+                old, dialect=Dialect(ids_before_pin=True), faults=[Switch(nth=nth, publication=new)]
+            ) as sandbox,
+            Client(sandbox.base_url, sandbox.token, max_in_flight=2) as client,
+            client.stream(old.entity_id, Select(), Annual()) as stream,
+        ):
+            with suppress(DatasetChangedError):
+                async for _ in stream:
+                    assert "dataset" not in {served.operation for served in sandbox.log}
+                    await asyncio.sleep(10)
+            changes += "dataset" in {served.operation for served in sandbox.log}
+    assert changes > 0
 
 
 async def test_fourth_change_is_the_error() -> None:

@@ -13,7 +13,8 @@ from hashlib import blake2b
 from math import inf
 from typing import Any, TypeVar
 
-from attrs import evolve, frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 from asyncfin import checks
 from asyncfin.cache.codec import (
@@ -55,8 +56,7 @@ RECORD = "record"
 T = TypeVar("T")
 
 
-@frozen
-class CacheStats:
+class CacheStats(Struct, frozen=True):
     """What a cache holds and has done.
 
     From `stats`, as in the gauge `asyncfin.cache.bytes`, `series` and `bytes` are those
@@ -149,7 +149,7 @@ class Cache:
             if part := _PART.search(name):
                 series += int(part[2])
                 size += int(part[3])
-        return evolve(self.stats(), series=series, bytes=size)
+        return replace(self.stats(), series=series, bytes=size)
 
     async def clear(self, entity_id: str | None = None) -> None:
         """Delete what is cached of an entity, or everything, of all accounts; in Redis

@@ -9,8 +9,8 @@ from contextlib import aclosing
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
-from attrs import asdict
 from cyclopts import Parameter
+from msgspec.structs import asdict
 
 from asyncfin.checks import without_password
 from asyncfin.cli.errors import (

@@ -44,7 +44,7 @@ class Parameters(NamedTuple):
     daily_budget: float | None
 
     @classmethod
-    def checked(
+    def check(
         cls, rate: float | None, burst: float, daily_budget: float | None
     ) -> Self:
         """Check the arguments: ArgumentError if one is not a number in its range."""
@@ -331,7 +331,7 @@ class TokenBucket(LoopBucket):
         daily_budget: float | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        parameters = Parameters.checked(rate, burst, daily_budget)
+        parameters = Parameters.check(rate, burst, daily_budget)
         super().__init__(parameters)
         self._clock = clock
         self._allowance = Allowance(daily_budget)

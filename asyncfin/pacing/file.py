@@ -79,7 +79,7 @@ class FileBucket(SharedBucket):
         text = checks.local_path(
             "path", "file", path, "a Redis server is for a RedisBucket"
         )
-        super().__init__(Parameters.checked(rate, burst, daily_budget))
+        super().__init__(Parameters.check(rate, burst, daily_budget))
         self._path = os.path.abspath(text)
         self._clock = clock
         self._stored: Sequence[float] = _UNUSED  # as this process last wrote it

@@ -167,7 +167,7 @@ class RedisBucket(SharedBucket):
     ) -> None:
         checks.text("a text that names the account")("account", account)
         checks.instance_of(Bucket).optional()("fallback", fallback)
-        super().__init__(Parameters.checked(rate, burst, daily_budget))
+        super().__init__(Parameters.check(rate, burst, daily_budget))
         self._account = account
         self._key = f"asyncfin:bucket:{quote(account, safe='')}"
         self._clients = RedisClients(redis)

@@ -91,14 +91,21 @@ async def test_publication_is_read_despite_the_folder(fault: str, tmp_path: Path
     await check(FileCache(folder), spoil)
 
 
-async def test_read_only_redis_serves_new_processes(server: RedisServer) -> None:
-    """After a failover the figures are there, and only their expiry can't be moved."""
-    async with Sandbox(OLD) as sandbox:
-        for requests in (None, 0):
-            cache = RedisCache(server.url, account="desk")
-            async with aclosing(cache), asking(sandbox, cache, max_age=600) as query:
-                assert (await query()).requests == requests or requests is None
-            await server.suffer("read-only")
+@pytest.mark.parametrize(("fault", "is_emptied"), [("read-only", False), ("flushed", True)])
+async def test_redis_serves_new_processes_again(fault: str, is_emptied: bool, server: RedisServer) -> None:
+    """A replica has the figures; an emptied server has them from the next process, and memory meanwhile."""
+    caches = [RedisCache(server.url, account="desk") for _ in range(3)]
+    async with Sandbox(OLD) as sandbox, asking(sandbox, caches[0], max_age=600) as query:
+        whole = (await query()).requests
+        await server.suffer(fault)
+        costs = [(await query()).requests]
+        for cache in caches[1:]:
+            async with asking(sandbox, cache, max_age=600) as query_anew:
+                costs.append((await query_anew()).requests)
+    assert costs == [0, whole * is_emptied, 0]
+    for cache in caches:
+        assert cache.stats().broken == 0
+        await cache.aclose()
 
 
 @pytest.mark.parametrize("fault", ["killed", "stopped", "another password"])

@@ -45,8 +45,10 @@ async def test_fallback_serves_all_visits(fault: str) -> None:
             await server.suffer(fault)
             await asyncio.gather(*visits)
             assert bucket.stats().granted == 161
-            is_lasting = fault not in ("flushed", "failed over")
-            assert bucket.stats().fallback == (is_lasting or bool(fallback.stats().granted))
+            is_used = bool(fallback.stats().granted)
+            if fault != "failed over":  # the connections were cut, perhaps between two requests
+                assert is_used == (fault != "flushed"), "an emptied server is there"
+            assert bucket.stats().fallback == is_used
             await bucket.inspect()
     assert max(waits) < 3
 

@@ -146,7 +146,8 @@ class Cache:
         series = 0
         size = 0
         for name in await self._run_strictly(self._store.names(f"{FORMAT}/")):
-            if part := _PART.search(name):
+            part = _PART.search(name)
+            if part is not None:
                 series += int(part[2])
                 size += int(part[3])
         return replace(self.stats(), series=series, bytes=size)
@@ -270,7 +271,8 @@ class Partition:
         return later(of_token, records.get(key), now)
 
     async def _read_record(self, entity_id: str) -> EntityRecord | None:
-        name = f"{await self._make_prefix(entity_id)}/{RECORD}"
+        prefix = await self._make_prefix(entity_id)
+        name = f"{prefix}/{RECORD}"
         records = await self._load({name: RECORD}, decode_record)
         return records.get(RECORD)
 
@@ -292,7 +294,8 @@ class Partition:
     async def _put_record(
         self, entity_id: str, record: EntityRecord, now: datetime
     ) -> None:
-        name = f"{await self._make_prefix(entity_id)}/{RECORD}"
+        prefix = await self._make_prefix(entity_id)
+        name = f"{prefix}/{RECORD}"
         row = seal(encode_record(record), name)
         latest = microseconds(now + FUTURE)
         await self._store.put_if_later(name, row, latest)
@@ -404,7 +407,8 @@ class Partition:
     ) -> None:
         """Store a part. One that cannot be stored is not tried again."""
         body = await asyncio.to_thread(encode, content)
-        name = f"{await self._make_group(key)}/{part}-{series}-{len(body)}"
+        group = await self._make_group(key)
+        name = f"{group}/{part}-{series}-{len(body)}"
         await self._store.put(name, seal(body, name))
 
     async def _read(
@@ -412,7 +416,9 @@ class Partition:
     ) -> dict[str, T]:
         """Return the stored parts under a key, by id, except `parts`."""
         ids = {}
-        for name in await self._store.names(f"{await self._make_group(key)}/"):
+        group = await self._make_group(key)
+        names = await self._store.names(f"{group}/")
+        for name in names:
             part = _PART.search(name)
             if part is not None and part[1] not in parts:
                 ids[name] = part[1]
@@ -431,7 +437,8 @@ class Partition:
             if row is None:
                 continue  # evicted since
             try:
-                results[ids[name]] = decode(verify(row, name))
+                body = verify(row, name)
+                results[ids[name]] = decode(body)
             except Exception:  # noqa: BLE001  verified, but not of this form
                 corrupt.append(name)
         if corrupt:

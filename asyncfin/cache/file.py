@@ -334,7 +334,8 @@ class FolderStore:
             """
             name = f"{entity}/{RECORD}"
             with suppress(Exception):  # none, or a corrupt one
-                record = decode_record(verify(self._read(name) or b"", name))
+                body = verify(self._read(name) or b"", name)
+                record = decode_record(body)
                 if record.dataset_id is not None:
                     return f"{entity}/{hash_text(publication_id(record.dataset_id))}."
             return entity
@@ -343,7 +344,8 @@ class FolderStore:
             if "/." in key:  # of a file that is being written
                 return True
             entity = "/".join(key.split("/")[:2])
-            return key.startswith((f"{entity}/{RECORD}", find_current(entity)))
+            names = f"{entity}/{RECORD}", find_current(entity)
+            return key.startswith(names)
 
         files.sort(key=lambda file: (is_current(file[2]), file[0]))
         for _, size, key in files:

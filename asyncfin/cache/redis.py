@@ -102,11 +102,12 @@ class RedisStore:
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
         redis = await self._clients.get()
-        group = self._prefix + keys[0].rpartition("/")[0]
+        group, _, _ = keys[0].rpartition("/")
+        group_key = self._prefix + group
         fields = [key.rpartition("/")[2] for key in keys]
         async with redis.pipeline(transaction=False) as steps:
-            steps.hmget(group, fields)
-            steps.pexpire(group, self._keep)
+            steps.hmget(group_key, fields)
+            steps.pexpire(group_key, self._keep)
             # A replica rejects the second step, and has served the first.
             rows, _ = await steps.execute(raise_on_error=False)
         if isinstance(rows, Exception):

@@ -3,11 +3,11 @@ too fast.
 
 Three clients meet the same limit, each a fresh nginx: one paced by a bucket just below
 the limit, one paced above it, and one with a bucket that has to learn the limit. The
-first must not be refused once, the second must be, and the third must get most of the
-limit with few refusals. Then four processes of 1, 4, 16 and 32 workers share a limit:
-with a `TokenBucket` each, with a `FileBucket` and with a `RedisBucket`, paced and
-learning; a table is printed. Run by `nox -s nginx`; seconds behind `--` say how long
-each runs.
+first must not be refused once, the second must be, and the third must get, with few
+refusals, most of what one paced as the first gets in the same minute: a busy machine
+wakes both late. Then four processes of 1, 4, 16 and 32 workers share a limit: with a
+`TokenBucket` each, with a `FileBucket` and with a `RedisBucket`, paced and learning; a
+table is printed. Run by `nox -s nginx`; seconds behind `--` say how long each runs.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from aiohttp.test_utils import unused_port
 from asyncfin import FileBucket, RedisBucket, TokenBucket
 
 LIMIT, BURST = 50, 5
+PACED_SHARE = 0.96
 LEARNING_SECONDS, JUDGED_SECONDS = 20, 60
 SHARED_LIMIT, WORKERS = 25, (1, 4, 16, 32)
 
@@ -143,6 +144,17 @@ def verdict(
     result = "passed" if passed else "FAILED"
     print(f"{result}: {name}: {refused} of {count} refused")
     return passed
+
+
+def is_judged(moment: float) -> bool:
+    """Return whether a learner must have found the limit by then."""
+    return LEARNING_SECONDS <= moment < LEARNING_SECONDS + JUDGED_SECONDS
+
+
+def share_of_limit(outcomes: list[tuple[float, bool]]) -> float:
+    """Return which share of the limit a client was served in the seconds judged."""
+    served = sum(is_served for moment, is_served in outcomes if is_judged(moment))
+    return served / (LIMIT * JUDGED_SECONDS)
 
 
 def _work(
@@ -301,21 +313,21 @@ async def shared(nginx: str, seconds: float) -> bool:
 
 async def main(nginx: str, seconds: float) -> bool:
     """Return whether all verdicts are as they must be."""
-    below = await requests(nginx, TokenBucket(LIMIT * 0.96), 5)
+    below = await requests(nginx, TokenBucket(LIMIT * PACED_SHARE), 5)
     above = await requests(nginx, TokenBucket(LIMIT * 1.6), 5)
     total = LEARNING_SECONDS + JUDGED_SECONDS
-    learned = await requests(nginx, TokenBucket(), total)
-    judged_outcomes = [
-        served for moment, served in learned if LEARNING_SECONDS <= moment < total
-    ]
-    share = sum(judged_outcomes) / (LIMIT * JUDGED_SECONDS)
-    got_through = share > 0.85 and judged_outcomes.count(False) < 0.02 * len(
-        judged_outcomes
+    paced, learned = await asyncio.gather(
+        requests(nginx, TokenBucket(LIMIT * PACED_SHARE), total),
+        requests(nginx, TokenBucket(), total),
     )
+    paced_share, learned_share = share_of_limit(paced), share_of_limit(learned)
+    learned_statuses = [served for moment, served in learned if is_judged(moment)]
+    refused = learned_statuses.count(False)
+    got_through = learned_share > 0.88 * paced_share
     return all(
         [
             verdict(
-                f"paced at 0.96 of {LIMIT}/s",
+                f"paced at {PACED_SHARE} of {LIMIT}/s",
                 below,
                 0,
                 all(served for _, served in below),
@@ -327,10 +339,11 @@ async def main(nginx: str, seconds: float) -> bool:
                 not all(served for _, served in above),
             ),
             verdict(
-                f"learned, {share:.0%} of {LIMIT}/s",
+                f"learned, {learned_share:.0%} of {LIMIT}/s, where a client paced at "
+                f"{PACED_SHARE:.0%} got {paced_share:.0%}",
                 learned,
                 LEARNING_SECONDS,
-                got_through,
+                got_through and refused < 0.02 * len(learned_statuses),
             ),
             await shared(nginx, seconds),
         ]

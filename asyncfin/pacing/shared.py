@@ -181,8 +181,10 @@ class SharedBucket(LoopBucket):
         """Note the state, and follow a pause that another process began or ended."""
         if state is None:
             return
-        now, last = asyncio.get_running_loop().time(), self._state
-        self._state, self._clock_offset = state, state.now - now
+        now = asyncio.get_running_loop().time()
+        last = self._state
+        self._state = state
+        self._clock_offset = state.now - now
         gcra, pause_end = self._pace.gcra, state.gcra.paused_until
         if pause_end <= state.now:
             gcra.resume(now)
@@ -249,7 +251,9 @@ class SharedBucket(LoopBucket):
         """Grant what the head of the lanes can have now, and return how long to
         wait.
         """
-        loop, pace, counts = asyncio.get_running_loop(), self._pace, waiter.counts
+        loop = asyncio.get_running_loop()
+        pace = self._pace
+        counts = waiter.counts
         # Without a rate each process learns for itself, behind the shared pauses. With
         # one, the shared state alone decides. A pause is over when the shared state
         # says so: somebody can have ended it.
@@ -260,12 +264,14 @@ class SharedBucket(LoopBucket):
                 return min(wait, _LOOK)
         is_granted, state = await self._run(Change("take", counts))
         if is_granted:
+            now = loop.time()
+            pace.gcra.resume(now)  # before it spends: somebody may have ended a pause
             head = self._find_next()
             if head is not None and head.counts == counts:
-                pace.grant(loop.time(), has_waited=self._has_waited)
+                pace.grant(now, has_waited=self._has_waited)
                 self._granted += 1
                 self._has_waited = False
-                self._give(head, loop.time())
+                self._give(head, now)
             else:  # the waiter was cancelled meanwhile
                 self._unused.append(counts)
         self._see(state)  # last: a log handler may raise

@@ -581,7 +581,8 @@ class NotFoundError(ServiceError):
             return f"{text}; {advice}"
         if self.entity_id is None or self.code is None:
             return text
-        return f"{text}; entity ids come from the operator of the service"
+        text = f"{text}; entity ids come from the operator of the service"
+        return f"{text}; check the base URL too" if self.answered else text
 
     concerns = PermissionDeniedError.concerns
 

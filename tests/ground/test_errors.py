@@ -281,7 +281,7 @@ def test_account_error_ends_all_entities(error: AsyncfinError, concerns: str, en
         ({"has_error_object": False}, "the base URL is probably wrong"),
         ({"answered": False}, "not offered by this backend"),
         ({"answered": False, "code": "not_found"}, "come from the operator of the service"),
-        ({"code": "not_found"}, "come from the operator of the service"),
+        ({"code": "not_found"}, "check the base URL too"),
     ],
 )
 def test_foreign_404_doubts_base_url(fields: dict[str, object], ending: str) -> None:

@@ -418,7 +418,7 @@ class _Sending(Sending):
         def write_token() -> str:
             nonlocal is_written
             is_written = True
-            return token.bearer()
+            return f"Bearer {token.text}"  # spec 5
 
         # What raises before this attempt begins does not end the last one again.
         self._identity = None

@@ -99,10 +99,6 @@ class Secret:
         self.rejection: _Rejection | None = None  # until the service accepts it
         self.accepted_at = -inf  # when the last accepted request was sent, loop time
 
-    def bearer(self) -> str:
-        """Return the value of the Authorization header (spec 5)."""
-        return f"Bearer {self.text}"
-
     def record(self, error: Exception | None, sent_at: float, now: float) -> None:
         """Record what the response to a request with this token shows of it, at a loop
         time. The later request counts.

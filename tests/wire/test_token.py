@@ -204,7 +204,7 @@ class Account:
 )
 async def test_async_callables_are_accepted(token: Any) -> None:
     """Partials and bound methods of async functions are taken like functions."""
-    assert (await Tokens(token).current()).bearer() == "Bearer mine"
+    assert (await Tokens(token).current()).text == "mine"
 
 
 async def test_token_file_is_read_after_401(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from attrs import evolve
 from asyncfin import Annual, Client, MemoryCache, Panel, Select
 from asyncfin.sandbox import Sandbox
 from asyncfin.web import reply
-from asyncfin.wire.inflate import inflated
+from asyncfin.wire.inflate import inflate
 from benchmarks._hand import KINDS
 from benchmarks._shapes import REAL, Shape, full, one_chain, real
 from benchmarks.answers import generate_client, runs, served
@@ -220,7 +220,7 @@ def unpacked(page: bytes) -> str:
 
     async def ours() -> None:
         for _ in range(10):
-            await inflated(body, "gzip", len(page))
+            await inflate(body, "gzip", len(page))
 
     times = _timed(
         {

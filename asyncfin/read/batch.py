@@ -62,8 +62,10 @@ async def _read_batch(
     service rejects them, one batch requests them as a range while the others wait. If
     that is accepted, all further batches of the read are sent as ranges.
     """
-    has_exact = isinstance(batch.periods, Exact) and len(batch.periods.periods) > 1
-    as_range = evolve(batch, periods=stitch.plan.catalogue.resolve(FiscalRange()))
+    catalogue = stitch.plan.catalogue
+    periods = batch.periods
+    has_exact = isinstance(periods, Exact) and len(periods.periods) > 1
+    as_range = evolve(batch, periods=catalogue.resolve(FiscalRange()))
     async with read.trial:  # wait for the batch that tries a range
         form = as_range if has_exact and read.sends_ranges else batch
     rejection: ServiceError | None = None
@@ -74,9 +76,7 @@ async def _read_batch(
             async with aclosing(pages), read.trial if rejection else nullcontext():
                 if rejection is not None and not read.sends_ranges:
                     # It may be about a replaced publication.
-                    await read.check_unchanged(
-                        rejection, stitch.plan.catalogue.dataset_id
-                    )
+                    await read.check_unchanged(rejection, catalogue.dataset_id)
                 async for block in pages:
                     has_page = True
                     if rejection is not None:

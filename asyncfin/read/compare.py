@@ -61,7 +61,8 @@ async def compare(
                 state.errors[entity_id] = error
                 continue
             read = Read(publications, question, "compare")
-            reads[entity_id] = await announcements.enter_async_context(read.announced())
+            await announcements.enter_async_context(read.announce())
+            reads[entity_id] = read
         # Of a single entity the rule needs no other catalogue.
         if isinstance(periods, Rule) and len(by_entity) > 1:
             await state.read_by_rule(periods)
@@ -191,12 +192,14 @@ class _Comparing:
         self.catalogues[entity_id] = await read.attempt(read.catalogue)
 
     async def _read_panel(self, entity_id: str) -> None:
-        read, catalogue = self.reads[entity_id], self.catalogues[entity_id]
+        read = self.reads[entity_id]
+        catalogue = self.catalogues[entity_id]
         assert self.periods is not None
         question = evolve(read.question, source=catalogue, periods=self.periods)
 
         async def work() -> Panel:
-            return await read_panel(read, await plan_for(read, question, catalogue))
+            plan = await plan_for(read, question, catalogue)
+            return await read_panel(read, plan)
 
         self.panels[entity_id] = await share(read, question.key, work)
 
@@ -220,7 +223,8 @@ def _check_any(comparison: Comparison, missing: Missing) -> None:
     """
     panels = [*comparison]
     if not panels:
-        raise comparison.ended or next(iter(comparison.failed.values()))
+        first_error = next(iter(comparison.failed.values()))
+        raise comparison.ended or first_error
     if comparison.failed or any(map(len, panels)):
         return
     if not missing:

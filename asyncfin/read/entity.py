@@ -76,7 +76,7 @@ async def read_versions(
         unless: as for `read_entity`.
     """
     read = Read(publications, question, "read_entity", stores=False)
-    async with read.announced():
+    async with read.announce():
         if unless is not None:
             current = await read.metadata()
             if current.is_publication(unless):
@@ -98,7 +98,9 @@ async def read_versions(
 
 
 async def _read_panels(read: Read, versions: Sequence[ValueVersion]) -> list[Panel]:
-    catalogue, panels, request_count = await read.catalogue(), list[Panel](), 0
+    catalogue = await read.catalogue()
+    panels: list[Panel] = []
+    request_count = 0
     for version in versions:
         question = evolve(read.question, value_version=version)
         plan = await plan_for(read, question, catalogue)

@@ -65,7 +65,8 @@ async def read_question(
     `first_plan` is the plan of the first attempt. Without it, and after a restart, one
     is made here.
     """
-    async with Read(publications, question, "query").announced() as read:
+    read = Read(publications, question, "query")
+    async with read.announce():
         panel = await read_shared(read, first_plan)
         read.add(panel)
         return panel
@@ -75,12 +76,15 @@ async def read_shared(read: Read, first_plan: Plan | None = None) -> Panel:
     """Return the answer to the question of a read, which equal pending questions
     share.
     """
-    if first_plan is None and (panel := await _find_panel(read)) is not None:
-        return panel
+    if first_plan is None:
+        stored_panel = await _find_panel(read)
+        if stored_panel is not None:
+            return stored_panel
 
     async def attempt() -> Panel:
         nonlocal first_plan
-        plan, first_plan = first_plan or await plan_read(read), None
+        plan = first_plan or await plan_read(read)
+        first_plan = None
         panel = await read_panel(read, plan)
         if read.cache is not None and not panel.requests:
             # A predicate may depend on anything, and another query may list an unlisted
@@ -176,11 +180,14 @@ async def plan_for(read: Read, question: Question, catalogue: Catalogue) -> Plan
     With a cache it has no batches yet: they depend on what is cached.
     """
     plans = read.publications.of(catalogue).plans
+    key = question.key
     # A predicate may depend on anything, so a Select with one may mean other series the
     # next time.
-    key = question.key if question.select.where is None else None
-    if key is not None and (plan := plans.get(key)) is not None:
-        return plan
+    is_reusable = question.select.where is None
+    if is_reusable:
+        stored_plan = plans.get(key)
+        if stored_plan is not None:
+            return stored_plan
     # The first Select makes the catalogue's indexes. An error names close matches,
     # which are searched for among all ids.
     judge = partial(question.judge, catalogue)
@@ -193,8 +200,9 @@ async def plan_for(read: Read, question: Question, catalogue: Catalogue) -> Plan
         version = question.value_version
         make = partial(batches_of, catalogue, series, periods, version)
         is_large = len(series) > _PLANNED_INLINE
-        plan = evolve(plan, batches=await _run(make, aside=is_large))
-    if key is not None:
+        batches = await _run(make, aside=is_large)
+        plan = evolve(plan, batches=batches)
+    if is_reusable:
         plans.put(key, plan)
     return plan
 
@@ -208,7 +216,9 @@ async def _plan_missing(read: Read, plan: Plan, blocks: tuple[Block, ...]) -> Pl
     """Return a plan that requests the series that are not in the cached blocks, and no
     others.
     """
-    cached_ids: set[str] = set().union(*(block.series_ids for block in blocks))
+    cached_ids: set[str] = set()
+    for block in blocks:
+        cached_ids.update(block.series_ids)
     publication = read.publications.of(plan.catalogue)
     unlisted_ids = publication.unlisted_ids[plan.question.value_version]
     missing_ids = set(map(_series_id, plan.series))
@@ -227,7 +237,8 @@ async def _load_blocks(read: Read, plan: Plan) -> tuple[Block, ...]:
     """Load the cached blocks of a plan's publication, in its value version."""
     if read.cache is None:
         return ()
-    dataset_id, version = plan.catalogue.dataset_id, plan.question.value_version
+    dataset_id = plan.catalogue.dataset_id
+    version = plan.question.value_version
     series_ids = map(_series_id, plan.series)
     return await read.cache.blocks(read.entity_id, dataset_id, version, series_ids)
 
@@ -251,7 +262,8 @@ async def _find_panel(read: Read) -> Panel | None:
         publications.panels.put(read.question.key, panel)
     # Decoded pages may be a hundred times as large as the values: of one panel at a
     # time.
-    last_panel, publications.last_panel = publications.last_panel, panel
+    last_panel = publications.last_panel
+    publications.last_panel = panel
     if last_panel is not None and last_panel is not panel:
         release_decoded(last_panel)
     _count_cached(read, len(panel), 0)
@@ -305,7 +317,8 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     unlisted, and is not requested again. If a response over all periods has listed it,
     that is an IncompleteResultError.
     """
-    plan, blocks = stitch.plan, list[Block]()
+    plan = stitch.plan
+    blocks: list[Block] = []
     if plan.periods is None or not stitch.list_missing():
         return blocks
     version = plan.question.value_version
@@ -341,15 +354,15 @@ async def stream_question(
     publications: Publications, question: Question
 ) -> AsyncIterator[AsyncIterator[Panel]]:
     """Yield an iterator over the answer in pieces, as `Client.stream` describes."""
-    read, context = Read(publications, question, "stream"), copy_context()
+    read = Read(publications, question, "stream")
     # Not the caller's context: what it does in its block is not a part of the question.
-    async with read.announced(context):
+    context = copy_context()
+    async with read.announce(context):
         # Planned out here, so that a wrong question is an error of `async with`, not of
         # the first step.
-        planning = asyncio.get_running_loop().create_task(
-            read.attempt(partial(plan_read, read)), context=context
-        )
-        plan = await planning
+        planning = read.attempt(partial(plan_read, read))
+        loop = asyncio.get_running_loop()
+        plan = await loop.create_task(planning, context=context)
         pieces = [partial(read_pieces, read, plan)]
         async with merged(pieces, 0, context) as panels:
             yield panels
@@ -361,7 +374,8 @@ async def read_pieces(
     """Yield the answer to the question of a read in pieces."""
     while True:
         try:
-            plan, first_plan = first_plan or await plan_read(read), None
+            plan = first_plan or await plan_read(read)
+            first_plan = None
             async with (
                 read.detecting_change(plan.catalogue.dataset_id),
                 aclosing(_iter_pieces(read, plan)) as panels,
@@ -431,5 +445,6 @@ def _is_window_certain(stitch: Stitch) -> bool:
     """
     if not isinstance(stitch.plan.periods, Trailing):
         return True
+    anchor = stitch.anchor
     last = stitch.plan.catalogue.periods[-1]
-    return stitch.anchor is not None and stitch.anchor.fiscal_end == last.fiscal_end
+    return anchor is not None and anchor.fiscal_end == last.fiscal_end

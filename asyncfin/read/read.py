@@ -119,14 +119,15 @@ class Read:
         self._dataset_id: str | None = None
 
     @asynccontextmanager
-    async def announced(self, context: Context | None = None) -> AsyncIterator[Self]:
+    async def announce(self, context: Context | None = None) -> AsyncIterator[Self]:
         """Announce the read as a question, from its start to its end.
 
         `context` is that of the two events, or None for that of the block.
         """
-        sender, began = self.publications.sender, running_loop().time()
+        sender = self.publications.sender
+        began = running_loop().time()
 
-        def announce(event: Event) -> None:
+        def send_event(event: Event) -> None:
             if context is None:
                 sender.announce(event)
             else:
@@ -134,7 +135,7 @@ class Read:
 
         identity = (self.operation, self.entity_id, next_serial(), sender.lane)
         failure: str | None = None
-        announce(QuestionStarted(*identity))
+        send_event(QuestionStarted(*identity))
         try:
             yield self
             if self.error is not None:
@@ -160,7 +161,7 @@ class Read:
                 failure=failure,
                 seconds=running_loop().time() - began,
             )
-            announce(event)
+            send_event(event)
 
     def add(self, panel: Panel) -> None:
         """Count the result, or a piece of it."""
@@ -198,7 +199,8 @@ class Read:
         self.publications.sender.announce(
             Restarted(self.operation, self.entity_id, self.restarts)
         )
-        await asyncio.sleep(_FIRST_WAIT * _GROWTH ** (self.restarts - 1))
+        growth = _GROWTH ** (self.restarts - 1)
+        await asyncio.sleep(_FIRST_WAIT * growth)
 
     def _count(self) -> None:
         self.requests += 1
@@ -241,7 +243,8 @@ class Read:
     async def _store_confirmation(self) -> None:
         """Store what the read has confirmed in the entity's record, for all reads."""
         if self.confirmed is not None:
-            await self.publications.records.observe(self.entity_id, self.confirmed)
+            records = self.publications.records
+            await records.observe(self.entity_id, self.confirmed)
 
     async def _get_record(self) -> EntityRecord | None:
         """Return the entity's record, or None if none counts for this read."""
@@ -281,7 +284,8 @@ class Read:
             return Standing.CURRENT
         if latest is None or not latest.names(dataset_id):
             return Standing.UNCONFIRMED
-        is_confirmed = self.confirmed is not None and self.confirmed.names(dataset_id)
+        own_record = self.confirmed
+        is_confirmed = own_record is not None and own_record.names(dataset_id)
         if is_confirmed or age <= self.max_age:
             return Standing.CURRENT
         if age <= self.stale_if_error:
@@ -374,7 +378,7 @@ class Read:
         record = await self._get_record()
         if record is None or record.dataset_id is None:
             return None
-        publication = await self.cached_publication(record.dataset_id)
+        publication = await self.load_publication(record.dataset_id)
         if publication is None:
             return None
         standing = self._judge(record, record.dataset_id)
@@ -416,7 +420,8 @@ class Read:
         return publication.catalogue
 
     async def _read_publication(self) -> LastPublication:
-        last, record = await self.last_publication(), await self._get_record()
+        last = await self.last_publication()
+        record = await self._get_record()
         is_rejected = record is not None and record.dataset_id is None
         if not (last or self.successor or self.restarts or is_rejected):
             async with self.claim():
@@ -424,7 +429,8 @@ class Read:
                 last = await self.last_publication()
                 if last is None:
                     return await self._read_first()
-        current, self.successor = self.successor, None
+        current = self.successor
+        self.successor = None
         # Another client or process may have confirmed it meanwhile.
         if last is not None and last.standing is Standing.CURRENT:
             return last
@@ -436,11 +442,11 @@ class Read:
             return last
         assert self.confirmed is not None  # by the metadata
         sent_at = self.confirmed.sent_at
-        publication = await self.cached_publication(current.dataset_id)
+        publication = await self.load_publication(current.dataset_id)
         if publication is None:
             async with self.claim(), self.detecting_change(current.dataset_id):
                 # Another process may have read it meanwhile.
-                publication = await self.cached_publication(current.dataset_id)
+                publication = await self.load_publication(current.dataset_id)
                 if publication is None:
                     catalogue = await read_catalogue(self.send, self.entity_id, current)
                     publication = await self._store_catalogue(catalogue)
@@ -483,7 +489,7 @@ class Read:
             await self.cache.put_catalogue(catalogue)
         return self.publications.of(catalogue, store=self.stores)
 
-    async def cached_publication(self, dataset_id: str) -> Publication | None:
+    async def load_publication(self, dataset_id: str) -> Publication | None:
         """Return a publication if its catalogue is in memory or cached."""
         publication = self.publications.find(self.entity_id, dataset_id)
         if publication is not None or self.cache is None:
@@ -499,9 +505,9 @@ class Read:
         """Make sure that values of a publication may be returned. At most one request,
         in most cases none.
 
-        Returns when it was last confirmed as the current one; None: never, which is
-        possible only if the read is pinned. Raises DatasetChangedError if another one
-        is current.
+        Returns when it was last confirmed as the current one, or None if never, which
+        is possible only if the read is pinned. Raises DatasetChangedError if another
+        one is current.
         """
         # A rejection of another request may arrive during the first one.
         for _ in range(2):

@@ -115,10 +115,12 @@ class Stitch:
         text = await self._hold_text(page.body if page.wanted.indices else b"")
         axis = self._axes.get(page.periods)
         if axis is None:
-            axis = self._axes[page.periods] = Axis.of(page.periods)
+            axis = Axis.of(page.periods)
+            self._axes[page.periods] = axis
         block = block_of(axis, page, text) if page.wanted.indices else None
         part = block and _pick_series(block, home)
-        if part is not None and (outside := _find_outside(part, request_periods)):
+        outside = part and _find_outside(part, request_periods)
+        if outside:
             raise MalformedAnswerError(
                 f"a value at {period} is outside of {request_periods} @ $.series"
                 for period in sorted(outside)
@@ -174,7 +176,8 @@ class Stitch:
         catalogue = self.plan.catalogue
         places = map(catalogue.places.__getitem__, map(_series_id, page.heads))
         listed_series = list(map(catalogue.series.__getitem__, places))
-        if all(map(eq, map(triple, page.heads), map(triple, listed_series))):
+        page_triples = map(triple, page.heads)
+        if all(map(eq, page_triples, map(triple, listed_series))):
             return listed_series
         pairs = zip(page.heads, listed_series, strict=True)
         raise MalformedAnswerError(

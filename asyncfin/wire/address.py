@@ -17,7 +17,7 @@ from asyncfin.errors import ArgumentError
 _STRANGE = r"[\s\x00-\x1f?#]"
 
 
-def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
+def check_base_url(base_url: str, *, allow_http: bool = False) -> str:
     """Return `base_url` without its trailing slash, or raise ArgumentError.
 
     It must be https, or http to this machine (with `allow_http`, which warns, to any);

@@ -32,11 +32,11 @@ _STEP = 32 * 1024
 _INLINE_STEPS = 8
 
 
-def oversized(limit: int) -> MalformedAnswerError:
+def too_large_error(limit: int) -> MalformedAnswerError:
     return MalformedAnswerError(f"the body is larger than {limit} bytes")
 
 
-async def inflated(body: bytes, coding: str, limit: int) -> bytes:
+async def inflate(body: bytes, coding: str, limit: int) -> bytes:
     """Return `body` without its content coding; at most `limit` bytes of it are in
     memory.
 
@@ -97,5 +97,5 @@ def _inflate(body: bytes, limit: int) -> Iterator[bytes]:
         # Counted in each step: a few kilobytes can decompress to gigabytes.
         remaining -= len(piece)
         if remaining < 0:
-            raise oversized(limit)
+            raise too_large_error(limit)
         yield piece

@@ -35,9 +35,9 @@ from asyncfin.errors import (
     own_version,
 )
 from asyncfin.tasks import check_closed, closed_with_loop, decoding_lock, running_loop
-from asyncfin.wire.address import check_user_agent, checked_base_url, environment_proxy
+from asyncfin.wire.address import check_base_url, check_user_agent, environment_proxy
 from asyncfin.wire.breaker import Sending
-from asyncfin.wire.inflate import ACCEPTED, INCOMPLETE, inflated, oversized
+from asyncfin.wire.inflate import ACCEPTED, INCOMPLETE, inflate, too_large_error
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
 
@@ -86,7 +86,7 @@ class Transport:
         user_agent: str | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.base_url = checked_base_url(
+        self.base_url = check_base_url(
             base_url, allow_http=checks.flag("allow_http", allow_http)
         )
         self.max_in_flight = checks.positive_int("max_in_flight", max_in_flight)
@@ -151,7 +151,7 @@ class Transport:
                 if (coding := response_headers.get("content-encoding")) and (
                     body or status < 300
                 ):
-                    body = await inflated(body, coding, self.max_body_bytes)
+                    body = await inflate(body, coding, self.max_body_bytes)
         except (aiohttp.ClientError, OSError, AsyncfinError) as error:
             # The head of a retryable status is enough, whatever its body: a proxy's 503
             # often breaks off.
@@ -217,7 +217,7 @@ class Transport:
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
             max_headers=_MAX_HEADERS,
-            # Done by `inflated`, which bounds the size of the decompressed body.
+            # Done by `inflate`, which bounds the size of the decompressed body.
             auto_decompress=False,
             proxy=environment_proxy(self.base_url) if self._trust_env else None,
             timeout=aiohttp.ClientTimeout(
@@ -244,7 +244,7 @@ class Transport:
         async for piece in response.content.iter_any():
             body.write(piece)
             if body.tell() > self.max_body_bytes:
-                raise oversized(self.max_body_bytes)
+                raise too_large_error(self.max_body_bytes)
         body.truncate()
         if body.tell() > _INLINE_BYTES:
             # Searching megabytes for the token takes a millisecond, and eight bodies

@@ -19,6 +19,7 @@ from typing import Self
 from attrs import evolve
 
 from asyncfin.errors import ServiceError, ValidationFailedError, error_context
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import Exact, FiscalRange
 from asyncfin.plan.plan import Batch
 from asyncfin.read.read import Read
@@ -65,9 +66,10 @@ async def _read_batch(
     catalogue = stitch.plan.catalogue
     periods = batch.periods
     has_exact = isinstance(periods, Exact) and len(periods.periods) > 1
-    as_range = evolve(batch, periods=catalogue.resolve(FiscalRange()))
+    form = batch
     async with read.trial:  # wait for the batch that tries a range
-        form = as_range if has_exact and read.sends_ranges else batch
+        if has_exact and read.sends_ranges:
+            form = _make_range(batch, catalogue)
     rejection: ServiceError | None = None
     while True:
         has_page = False
@@ -89,11 +91,17 @@ async def _read_batch(
             if not is_invalid and error.status != _TOO_LARGE:
                 raise
             if is_invalid and has_exact and form is batch and not has_page:
-                rejection, form = error, as_range
+                rejection = error
+                form = _make_range(batch, catalogue)
                 continue
             first = rejection or error
             first.add_note(_CURSOR_REJECTED if has_page else _TOO_WIDE)
             raise first from None
+
+
+def _make_range(batch: Batch, catalogue: Catalogue) -> Batch:
+    """Return a batch that requests all periods as one range."""
+    return evolve(batch, periods=catalogue.resolve(FiscalRange()))
 
 
 async def _read_pages(

@@ -125,7 +125,7 @@ async def read_panel(read: Read, plan: Plan) -> Panel:
             # During the wait series may have been cached, or evicted.
             stitch = Stitch(plan, publication)
             blocks, batches = await _take_cached(read, stitch)
-        _count_cached(read, len(plan.series), len(stitch.list_missing()))
+        _count_cached(read, stitch)
         if batches:
             async with send_batches(read, stitch, batches) as pages:
                 async for block in pages:
@@ -266,7 +266,9 @@ async def _find_panel(read: Read) -> Panel | None:
     publications.last_panel = panel
     if last_panel is not None and last_panel is not panel:
         release_decoded(last_panel)
-    _count_cached(read, len(panel), 0)
+    assert read.cache is not None  # else no panel is stored
+    read.cached = len(panel)
+    read.cache.count(hits=read.cached, misses=0)
     return panel
 
 
@@ -302,9 +304,10 @@ async def _claim(read: Read, publication: Publication, claims: AsyncExitStack) -
     await claims.enter_async_context(read.claim())
 
 
-def _count_cached(read: Read, total: int, misses: int) -> None:
+def _count_cached(read: Read, stitch: Stitch) -> None:
     if read.cache is not None:
-        read.cached = total - misses
+        misses = len(stitch.list_missing())
+        read.cached = len(stitch.plan.series) - misses
         read.cache.count(hits=read.cached, misses=misses)
 
 
@@ -400,7 +403,7 @@ async def _iter_pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     # What is cached waits for the first page, which shows whether the publication is
     # still the current one.
     cached_blocks, batches = await _take_cached(read, stitch)
-    _count_cached(read, len(plan.series), len(stitch.list_missing()))
+    _count_cached(read, stitch)
     waiting_blocks = deque(cached_blocks)
 
     def make_piece(confirmed_at: datetime | None) -> Panel:

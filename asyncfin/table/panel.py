@@ -283,14 +283,13 @@ class Panel(Result):
         """
         return self._grid.covers(_parse_period(period))
 
-    def why(self, key: str | Iterable[str], period: Period | str) -> str | None:
+    def why(self, key: str, period: Period | str) -> str | None:
         """Return why a series has no value at a period, or None if it has one. No
         request.
 
         Args:
             key: a series id, or a metric id that only one series has, as for
-                ``panel[key]``. Of two or more, of one scope path: why none of them has
-                a value.
+                ``panel[key]``.
             period: a Period or its label.
 
         The first of these reasons that applies:
@@ -312,11 +311,8 @@ class Panel(Result):
             KeyError: the panel does not have the series.
             SelectionError: `period` is neither a Period nor a period's label.
         """
-        keys: Iterable[Any] = key
-        if isinstance(key, str) or not isinstance(key, Iterable):
-            keys = [key]
-        heads = list(map(self._find_head, keys))
-        return explain_cell(self._grid, heads, _parse_period(period))
+        head = self._find_head(key)
+        return explain_cell(self._grid, head, _parse_period(period))
 
     @property
     def about(self) -> dict[str, Any]:

@@ -12,33 +12,29 @@ from asyncfin.table.grid import Grid
 from asyncfin.words import counted, either, spanned
 
 
-def explain_cell(
-    grid: Grid, all_series: Sequence[CatalogueSeries], period: Period
-) -> str | None:
-    """Explain why none of some series has a value at a period, as `Panel.why` does."""
-    observed_periods: set[Period] = set()
-    for series in all_series:
-        observed_periods.update(grid.observed(series.series_id))
+def explain_cell(grid: Grid, series: CatalogueSeries, period: Period) -> str | None:
+    """Explain why a series has no value at a period, as `Panel.why` does."""
+    observed_periods = grid.observed(series.series_id)
     if period in observed_periods:
         return None
-    return next(_list_reasons(grid, all_series, period, sorted(observed_periods)))
+    return next(_list_reasons(grid, series, period, observed_periods))
 
 
 def _list_reasons(
     grid: Grid,
-    all_series: Sequence[CatalogueSeries],
+    series: CatalogueSeries,
     period: Period,
     observed_periods: Sequence[Period],
 ) -> Iterator[str]:
     """Yield all reasons that apply, in their order; at least one."""
-    if all(series.series_id in grid.unlisted_ids for series in all_series):
+    if series.series_id in grid.unlisted_ids:
         yield "unlisted: the service left the series out of its responses"
     catalogue_periods = grid.catalogue.periods  # oldest first
     ends = list(map(attrgetter("fiscal_end"), catalogue_periods))
     if not ends or not ends[0] <= period.fiscal_end <= ends[-1]:
         span_text = spanned(catalogue_periods) or "it has no periods"
         yield f"outside the catalogue's span: {span_text}"
-    for inactive in _find_inactive_scopes(grid, all_series[0].scopes, period):
+    for inactive in _find_inactive_scopes(grid, series.scopes, period):
         yield f"inactive scope: {inactive}"
     if not grid.covers(period):
         yield f"not requested: the query does not include {period}"

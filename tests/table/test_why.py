@@ -63,10 +63,6 @@ async def test_an_unlisted_series_is_that_first() -> None:
         reason = panel.why("empty.annual", period)
         assert reason is not None
         assert reason.startswith("unlisted")
-    # A row of several series is not: the response has listed one of them.
-    several = ["sales.annual", "empty.annual"]
-    assert panel.why(several, "FY2021") == "no value"
-    assert panel.why(several, "FY2022") is None
 
 
 async def test_mistaken_key_names_a_correct_one() -> None:

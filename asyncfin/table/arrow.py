@@ -27,10 +27,10 @@ from asyncfin.table.columns import (
     ValueColumn,
     check_layout,
     choose_columns,
-    decoder,
+    make_decoder,
 )
 from asyncfin.table.grid import Grid, describe_panel
-from asyncfin.table.naming import id_rows, join_texts, name_rows
+from asyncfin.table.naming import join_texts, name_by_ids, name_rows
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.words import counted, entity_names, spanned
 
@@ -105,7 +105,7 @@ def _make_wide_table(
         SelectionError: a column is unknown, or two would have the same name.
     """
     rows = rows_of(grids)
-    names = id_rows(rows, entities=entities).joined
+    names = name_by_ids(rows, entities=entities).joined
     if labels:
         companies = grids if entities else ()
         names = name_rows(rows, group_names=True, entities=companies).joined
@@ -358,9 +358,9 @@ class _Observations:
         chunk: list[Any] = []
         if not columns:  # nothing is decompressed
             return
-        observation_decoder = decoder(tuple(kinds.items()))
+        observation_decoder = make_decoder(tuple(kinds.items()))
         for block, rows in self._grid.rows():
-            entries = self._grid.store.entries(block, rows, observation_decoder)
+            entries = self._grid.store.read_entries(block, rows, observation_decoder)
             chunk.extend(filter(None, chain.from_iterable(entries)))
             if len(chunk) >= _ROWS:
                 yield chunk

@@ -79,7 +79,7 @@ class Axis:
             return cls(periods, None)
         return cls(oldest_first, find_indices(periods, oldest_first))
 
-    def ordered(self, entries: list[T]) -> list[T]:
+    def sort_entries(self, entries: list[T]) -> list[T]:
         """Return entries given in the page's own order, oldest period first."""
         if self.rank is None:
             return entries
@@ -118,16 +118,16 @@ class PageText:
             piece = body[start : start + PIECE_BYTES]
             yield compressor.compress(piece, zstd.ZstdCompressor.FLUSH_FRAME)
 
-    def piece(self, index: int) -> bytes:
+    def read_piece(self, index: int) -> bytes:
         """Return a piece of the text."""
         piece = self.pieces[index]
         if self.is_compressed:
             return zstd.decompress(piece)
         return piece
 
-    def whole(self) -> bytes:
+    def read_whole(self) -> bytes:
         """Return all of the text."""
-        return b"".join(map(self.piece, range(len(self.pieces))))
+        return b"".join(map(self.read_piece, range(len(self.pieces))))
 
 
 def _find_spans(body: bytes) -> Iterator[tuple[int, int]]:
@@ -284,7 +284,7 @@ class Store:
 
     def release(self) -> None:
         """Drop what is cached of decoded pages."""
-        self._piece = lru_cache(_CACHED_PIECES)(PageText.piece)
+        self._piece = lru_cache(_CACHED_PIECES)(PageText.read_piece)
         self._decode_page = lru_cache(_CACHED_PAGES)(_decode_page)
 
     def find(self, series_id: str) -> tuple[Block, int] | None:
@@ -310,7 +310,7 @@ class Store:
             if in_block := rows[bisect_left(rows, first) : bisect_left(rows, end)]:
                 yield block, [row - first for row in in_block]
 
-    def entries(
+    def read_entries(
         self,
         block: Block,
         rows: Sequence[int],
@@ -327,16 +327,16 @@ class Store:
             # Where most of a page is wanted, all of it is read in one scan, unless that
             # finds a problem.
             with suppress(MalformedAnswerError):
-                page = decode(block.text.whole(), decoder.page).series
+                page = decode(block.text.read_whole(), decoder.page).series
                 entries = [page[index].values for index in indices]
                 if set(map(len, entries)) == {count}:
-                    return map(block.axis.ordered, entries)
+                    return map(block.axis.sort_entries, entries)
         arrays = [self._read_array(block.text, index) for index in indices]
         array_text = b"[%b]" % b",".join(arrays)
         ids = map(block.series_ids.__getitem__, rows)
         single = zip(arrays, indices, ids, strict=True)
         value_lists = decode_arrays(decoder, array_text, count, single)
-        return map(block.axis.ordered, value_lists)
+        return map(block.axis.sort_entries, value_lists)
 
     def values(self, block: Block, row: int) -> list[Value | None]:
         """Return the entries of a series' `values` array, by the block's axis.
@@ -350,8 +350,8 @@ class Store:
             index = block.page_indices[row]
             page = self._decode_page(block.text)
             if page and len(page[index]) == len(block.axis.periods):
-                return block.axis.ordered(page[index])
-        (values,) = self.entries(block, [row], values_decoder)
+                return block.axis.sort_entries(page[index])
+        (values,) = self.read_entries(block, [row], values_decoder)
         return values
 
     def _read_array(self, text: PageText, index: int) -> memoryview:
@@ -379,6 +379,6 @@ def _decode_page(text: PageText) -> list[list[Value | None]]:
     that series reports itself.
     """
     with suppress(MalformedAnswerError):
-        page = decode(text.whole(), values_decoder.page).series
+        page = decode(text.read_whole(), values_decoder.page).series
         return list(map(attrgetter("values"), page))
     return []

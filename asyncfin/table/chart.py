@@ -90,7 +90,7 @@ class _Line:
         """What lines of one pair of axes have in common."""
         return self.row.series.number_format, self.row.percent
 
-    def coordinates(self) -> tuple[list[int], list[float]]:
+    def list_coordinates(self) -> tuple[list[int], list[float]]:
         """Return fiscal ends and numbers. NaN breaks the line at a gap."""
         step: float = inf
         if self.duration in DURATIONS:
@@ -157,7 +157,7 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
         for line in chart[len(earlier) :]:
             number = colours[line.key]
             (artist,) = axes.plot(
-                *line.coordinates(),
+                *line.list_coordinates(),
                 color=f"C{number % _COLOURS}",
                 linestyle=_DASHES[number // _COLOURS % len(_DASHES)],
                 marker="o",

@@ -127,7 +127,7 @@ for _field in msgspec.structs.fields(Value):
 
 # A Struct type is slow to make, and the same columns are requested again.
 @lru_cache
-def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
+def make_decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     """Return a decoder of only these fields of values."""
     definitions = [(name, kind, *_DEFAULTS.get(name, ())) for name, kind in fields]
     return ArraysDecoder(

@@ -210,7 +210,7 @@ class Comparison(Result):
             "requests": self.requests,
         }
         tail = document.encode(fields)[1:]
-        return document.indented(f'{{"panels":[{panels}],{tail}', indent)
+        return document.write_indented(f'{{"panels":[{panels}],{tail}', indent)
 
     def _write_lines_below(self) -> Sequence[str]:
         return [*self.notes, counted(self.requests, "request")]

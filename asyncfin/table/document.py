@@ -13,7 +13,7 @@ from asyncfin.wire.values import values_decoder
 _check_indent = checks.whole_number(1).optional()
 
 
-def panel_json(grid: Grid, requests: int) -> str:
+def write_panel(grid: Grid, requests: int) -> str:
     """Write the document of `Panel.to_json`.
 
     Raises:
@@ -53,7 +53,7 @@ def _encode_values(grid: Grid) -> dict[str, str]:
     # A page at a time: reading each series by itself takes half as long again.
     arrays = {}
     for block, rows in grid.rows():
-        entries = grid.store.entries(block, rows, values_decoder)
+        entries = grid.store.read_entries(block, rows, values_decoder)
         for row, values in zip(rows, entries, strict=True):
             arrays[block.series_ids[row]] = encode(grid.align(block.axis, values))
     return arrays
@@ -64,7 +64,7 @@ def encode(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=dict).decode()
 
 
-def indented(text: str, indent: int | None) -> str:
+def write_indented(text: str, indent: int | None) -> str:
     """Return a document with nested lines indented by a number of blanks. None: as it
     is, one line.
 

@@ -106,9 +106,9 @@ class Grid:
     @cached_property
     def populated(self) -> frozenset[Period]:
         """All periods in which a series of the grid has a value, cut away or not."""
-        return frozenset().union(*map(self.observed, self.by_id))
+        return frozenset().union(*map(self.find_periods, self.by_id))
 
-    def observed(self, series_id: str) -> tuple[Period, ...]:
+    def find_periods(self, series_id: str) -> tuple[Period, ...]:
         """Return all periods in which a series has a value, cut away or not, oldest
         first.
         """
@@ -173,7 +173,7 @@ class Grid:
                 rows.update(run)
         return tuple(sorted(rows))
 
-    def path_names(self, series: CatalogueSeries) -> str:
+    def join_scopes(self, series: CatalogueSeries) -> str:
         """Return the names of a series' scopes as one text."""
         return " / ".join(self.catalogue.scope_names(series.scopes))
 

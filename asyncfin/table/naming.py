@@ -107,7 +107,7 @@ def name_rows(
             "entity": names[row.entity_id],
             "values": row.grid.value_version,
             "series": row.label,
-            "scopes": row.grid.path_names(row.series),
+            "scopes": row.grid.join_scopes(row.series),
             "group": group,
         }
         for head, text in texts_by_head.items():
@@ -123,7 +123,7 @@ def name_rows(
     return _distinguish(rows, columns, shared_texts)
 
 
-def id_rows(rows: Sequence[Row], *, entities: bool) -> SeriesNames:
+def name_by_ids(rows: Sequence[Row], *, entities: bool) -> SeriesNames:
     """Name series by their ids.
 
     Args:

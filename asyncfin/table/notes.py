@@ -11,7 +11,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.table.grid import GapRun, Grid, pair_periods
 from asyncfin.table.naming import join_texts, name_rows
-from asyncfin.table.rows import Row, scaling
+from asyncfin.table.rows import Row, read_divisor
 from asyncfin.words import counted, listed, named_entity, spanned
 
 # The length of a description. Many end with the unit, so the middle is cut.
@@ -27,7 +27,7 @@ _MOST_RUNS = 6
 LATEST = "for the last values of each series, query all periods and call latest()"
 
 
-def heading(grids: Sequence[Grid]) -> str:
+def write_heading(grids: Sequence[Grid]) -> str:
     """Describe in one line what panels are of: the entity, or how many."""
     versions = " and ".join(dict.fromkeys(map(attrgetter("value_version"), grids)))
     entity_ids = set(map(attrgetter("catalogue.entity_id"), grids))
@@ -43,13 +43,13 @@ def describe_contents(grid: Grid) -> list[str]:
     return [
         f"publication {catalogue.dataset_id} of "
         f"{catalogue.created_timestamp:%Y-%m-%d %H:%M} UTC",
-        f"{len(grid.series):,} series by {span(grid.periods)}: "
+        f"{len(grid.series):,} series by {describe_periods(grid.periods)}: "
         f"{counted(grid.value_count, 'value')}",
-        *panel_notes(grid),
+        *list_notes(grid),
     ]
 
 
-def panel_notes(grid: Grid) -> Iterator[str]:
+def list_notes(grid: Grid) -> Iterator[str]:
     """Yield the lines of `Panel.notes`."""
     lines = []
     absent_periods = sorted(set(grid.query_periods) - grid.catalogue_periods)
@@ -123,14 +123,14 @@ def _note_scaled_texts(grid: Grid) -> str:
     """
     formats: dict[str, dict[str, None]] = {}
     for series in grid.series:
-        if scaling(series.number_format) > 1:
+        if read_divisor(series.number_format) > 1:
             labels = formats.setdefault(series.number_format, {})
             labels[_shorten(series.label)] = None
     notes = []
     for number_format, labels in formats.items():
         notes.append(
             f"texts of {listed(list(labels), 3)} are scaled by their format "
-            f"{number_format}: 1 is {scaling(number_format):,}"
+            f"{number_format}: 1 is {read_divisor(number_format):,}"
         )
     return "; ".join(notes)
 
@@ -224,15 +224,15 @@ def _explain_empty(grid: Grid) -> str:
         cadences[groups[series.reporting_group_id].cadence] = None
     when = "the requested periods"
     if grid.periods:
-        when = span(grid.periods)
+        when = describe_periods(grid.periods)
     return (
         f"no values, because no series has one in {when}; the cadence of their "
         f"reporting groups is {listed(list(cadences))}, and the catalogue has "
-        f"{span(grid.catalogue.periods)}: choose other series or periods"
+        f"{describe_periods(grid.catalogue.periods)}: choose other series or periods"
     )
 
 
-def span(periods: Sequence[Period]) -> str:
+def describe_periods(periods: Sequence[Period]) -> str:
     """Describe how many periods there are, and which."""
     count = counted(len(periods), "period")
     if not periods:

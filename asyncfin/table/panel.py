@@ -54,7 +54,7 @@ class Periods(tuple[Period, ...]):
         period = _parse_period(period)
         if period not in self:
             raise SelectionError(
-                f"the panel has no period {period}; it has {notes.span(self)}"
+                f"the panel has no period {period}; it has {notes.describe_periods(self)}"
             )
         return super().index(period, *bounds)
 
@@ -177,7 +177,7 @@ class Panel(Result):
         that do not state a word of the Select.
         A piece of a stream has no line of gaps and distances.
         """
-        return tuple(notes.panel_notes(self._grid))
+        return tuple(notes.list_notes(self._grid))
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -265,7 +265,7 @@ class Panel(Result):
             return next(iter(self))
         names = []
         for head in self._grid.series:
-            label, scopes = shorten(head.label, _LONGEST), self._grid.path_names(head)
+            label, scopes = shorten(head.label, _LONGEST), self._grid.join_scopes(head)
             group_id = head.reporting_group_id
             names.append(f"{head.series_id} ({label}, {scopes}, {group_id})")
         message = f"one series was expected, the panel has {len(self)}: "
@@ -457,8 +457,8 @@ class Panel(Result):
             ArgumentError: `indent` is not a whole number from 1.
             MalformedAnswerError: a value breaks the spec.
         """
-        text = document.panel_json(self._grid, self.requests)
-        return document.indented(text, indent)
+        text = document.write_panel(self._grid, self.requests)
+        return document.write_indented(text, indent)
 
     def _write_lines_below(self) -> Sequence[str]:
         return notes.describe_contents(self._grid)

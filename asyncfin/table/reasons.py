@@ -14,7 +14,7 @@ from asyncfin.words import counted, either, spanned
 
 def explain_cell(grid: Grid, series: CatalogueSeries, period: Period) -> str | None:
     """Explain why a series has no value at a period, as `Panel.why` does."""
-    observed_periods = grid.observed(series.series_id)
+    observed_periods = grid.find_periods(series.series_id)
     if period in observed_periods:
         return None
     return next(_list_reasons(grid, series, period, observed_periods))

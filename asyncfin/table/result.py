@@ -12,7 +12,7 @@ from asyncfin.model.frame import pandas_frame
 from asyncfin.model.period import Period
 from asyncfin.optional import library
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import heading
+from asyncfin.table.notes import write_heading
 from asyncfin.table.rows import ENTITY_COLUMNS, Row, rows_of
 from asyncfin.table.show import Latest, Showable, Shown, show
 from asyncfin.text import NOT_REQUESTED
@@ -128,7 +128,7 @@ class Result(Showable):
         frame: pandas.DataFrame = pandas_frame(table)
         # One short text, which pandas copies whenever it makes another frame of this
         # one.
-        texts = [heading(self._grids)]
+        texts = [write_heading(self._grids)]
         for entity_id, error in (self._describe_failed() or {}).items():
             texts.append(f"failed: {entity_id}: {error}")
         frame.attrs = {"asyncfin": printable("; ".join(texts))}

@@ -97,7 +97,7 @@ class Scale:
         """Return a value with all digits of its number, in the unit of the cell."""
         if text := self._divide(value, None):
             return text
-        if scaling(value.number_format) > 1:
+        if read_divisor(value.number_format) > 1:
             return f"{shown_text(value)} ({number_text(value.number)})"
         return shown_text(value)
 
@@ -171,7 +171,7 @@ def _is_amount(text: str, value: Value) -> bool:
     return any(_is_stated(match["digits"], value, -scale) for scale in _SCALES)
 
 
-def scaling(number_format: str) -> int:
+def read_divisor(number_format: str) -> int:
     """Return what a number format divides by before it is shown: 1,000 for each last
     comma.
     """

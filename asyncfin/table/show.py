@@ -20,7 +20,7 @@ from asyncfin.model.period import Period
 from asyncfin.optional import library
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import SeriesNames, join_texts, name_rows
-from asyncfin.table.notes import describe_contents, describe_rows, heading
+from asyncfin.table.notes import describe_contents, describe_rows, write_heading
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.text import NOT_REQUESTED, count_fitting, figure_tables, fold
 from asyncfin.words import Unit, counted, either
@@ -143,7 +143,7 @@ def show(
         limit = _SERIES_OF_MANY
     elif all_series:
         limit = len(rows)
-    lines = [heading(grids)]
+    lines = [write_heading(grids)]
     tables = []
     candidates: set[Row] = set()
     shown_rows: dict[Row, None] = {}
@@ -298,7 +298,7 @@ class Latest(Showable):
         lines = []
         for row in self:
             fields: dict[str, Any] = dict(row.fields)
-            fields["scopes"] = row.grid.path_names(row.series)
+            fields["scopes"] = row.grid.join_scopes(row.series)
             for period, value in row.values.items():
                 cells = period.label, period.duration_months, value.number, value.text
                 lines.append(fields | dict(zip(_VALUE_COLUMNS, cells, strict=True)))
@@ -343,7 +343,7 @@ class Latest(Showable):
             notes.append(describe_contents(self._grids[0])[0])
         if hidden_count := len(cells[limit:]):
             notes.insert(0, f"{counted(hidden_count, 'more value')} not shown")
-        lines = [heading(self._grids)]
+        lines = [write_heading(self._grids)]
         if names.caption:
             lines.append(names.caption)
         tables = []

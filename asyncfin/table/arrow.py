@@ -71,7 +71,8 @@ def make_table(
         raise ArgumentError("labels=True needs layout='wide'")
     if entities:
         _check_once(grids, layout=layout)
-    facts: dict[str, Any] = {"panels": list(map(describe_panel, grids))}
+    panels = list(map(describe_panel, grids))
+    facts: dict[str, Any] = {"panels": panels}
     if errors is not None:
         facts["failed"] = errors
     metadata = {b"asyncfin": json.dumps(facts).encode()}
@@ -114,7 +115,8 @@ def _make_wide_table(
                 names[row] = join_texts((name, row.series.series_id))
     by_name = dict(zip(names.values(), names, strict=True))
     # A frame with two columns of one name can be read by neither.
-    ((name, count),) = Counter([*_INDEX, *names.values()]).most_common(1)
+    counts = Counter([*_INDEX, *names.values()])
+    ((name, count),) = counts.most_common(1)
     if count > 1:
         raise SelectionError(
             f"two columns would have the name {name!r}: use layout='long'"
@@ -126,9 +128,11 @@ def _make_wide_table(
         column_names = [_PERIOD, *by_name]
     else:
         column_names = [*PERIOD_FIELDS, *by_name]
-    index = {_PERIOD: pa.array(map(str, periods), pa.string())}
+    period_labels = map(str, periods)
+    index = {_PERIOD: pa.array(period_labels, pa.string())}
     for name in PERIOD_FIELDS:
-        index[name] = pa.array(map(attrgetter(name), periods), pa.int32())
+        entries = map(attrgetter(name), periods)
+        index[name] = pa.array(entries, pa.int32())
     fields, arrays = [], []
     for name in column_names:
         cells = None
@@ -138,7 +142,8 @@ def _make_wide_table(
             row = by_name[name]
             cells = row.cells
             numbers = row.grid.numbers(row.series.series_id)
-            array = pa.array(list(map(numbers.get, periods)), pa.float64())
+            aligned_numbers = list(map(numbers.get, periods))
+            array = pa.array(aligned_numbers, pa.float64())
         fields.append(pa.field(name, array.type, metadata=cells))
         arrays.append(array)
     index_metadata = {b"pandas": _set_index(column_names)}
@@ -234,7 +239,10 @@ def _check_once(grids: Iterable[Grid], *, layout: str) -> None:
 
 
 def _make_schema(columns: Iterable[Column]) -> Any:
-    return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+    fields = []
+    for column in columns:
+        fields.append((column.name, arrow_type(column.type)))
+    return pa.schema(fields)
 
 
 def _make_long_table(grid: Grid, columns: Sequence[Column]) -> Any:
@@ -314,8 +322,11 @@ class _Observations:
             return self._grid.series, self._series
         if key not in self._by_key:
             examples: dict[Hashable, CatalogueSeries] = {}
-            entries = [key and key(series) for series in self._grid.series]
-            for entry, series in zip(entries, self._grid.series, strict=True):
+            all_series = self._grid.series
+            entries: list[Hashable] = [None] * len(all_series)
+            if key is not None:
+                entries = list(map(key, all_series))
+            for entry, series in zip(entries, all_series, strict=True):
                 examples.setdefault(entry, series)
             places = dict(zip(examples, count()))
             indices = array("i", map(places.__getitem__, entries))

@@ -83,8 +83,9 @@ class Axis:
         """Return entries given in the page's own order, oldest period first."""
         if self.rank is None:
             return entries
-        pairs = sorted(zip(self.rank, entries, strict=True), key=itemgetter(0))
-        return list(map(itemgetter(1), pairs))
+        pairs = zip(self.rank, entries, strict=True)
+        sorted_pairs = sorted(pairs, key=itemgetter(0))
+        return list(map(itemgetter(1), sorted_pairs))
 
 
 def find_indices(
@@ -205,7 +206,8 @@ def pick_series(block: Block, rows: Sequence[int]) -> Block:
     if len(rows) == len(block.series_ids):
         return block
     series_ids, indices = [], array("I")
-    starts, positions, numbers = array("I", [0]), array("i"), array("d")
+    starts = array("I", [0])
+    positions, numbers = array("i"), array("d")
     for row in rows:
         series_ids.append(block.series_ids[row])
         indices.append(block.page_indices[row])
@@ -243,8 +245,9 @@ def nbytes(blocks: Iterable[Block]) -> int:
     size = 0
     pieces: dict[int, int] = {}
     for block in blocks:
-        size += 1_000 + 100 * (len(block.series_ids) + len(block.axis.periods))
-        size += 8 * len(block.series_ids) + 12 * len(block.positions)
+        series_count = len(block.series_ids)
+        size += 1_000 + 100 * (series_count + len(block.axis.periods))
+        size += 8 * series_count + 12 * len(block.positions)
         for piece in block.text.pieces:
             pieces[id(piece)] = len(piece)
     return size + sum(pieces.values())
@@ -323,7 +326,8 @@ class Store:
         """
         count = len(block.axis.periods)
         indices = list(map(block.page_indices.__getitem__, rows))
-        if 2 * len(indices) > max([len(block.series_ids), *indices]):
+        page_size = max([len(block.series_ids), *indices])
+        if 2 * len(indices) > page_size:
             # Where most of a page is wanted, all of it is read in one scan, unless that
             # finds a problem.
             with suppress(MalformedAnswerError):

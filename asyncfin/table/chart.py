@@ -136,7 +136,8 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     all_lines = [*earlier, *lines]
     for line in all_lines:
         charts.setdefault(line.scale, []).append(line)
-    _check_lines(grids, lines, len(earlier), len(charts) > 1 and ax is not None)
+    shares_axes = len(charts) > 1 and ax is not None
+    _check_lines(grids, lines, len(earlier), shares_axes)
     all_axes: list[Any] = [ax]
     if ax is None:
         height = max(_HEIGHT, _STACKED_HEIGHT * len(charts))
@@ -148,7 +149,9 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
             layout="constrained",
         )
         all_axes = list(stack[:, 0])
-    keys = [[line.key for line in chart] for chart in charts.values()]
+    keys = []
+    for chart in charts.values():
+        keys.append(list(map(attrgetter("key"), chart)))
     entity_ids = list(map(attrgetter("row.entity_id"), earlier))
     entity_ids += map(attrgetter("catalogue.entity_id"), grids)
     colours = Row.colours(keys, entity_ids)
@@ -188,24 +191,29 @@ def _find_lines(ax: "Axes") -> "dict[Line2D, _Line]":
 def _check_lines(
     grids: Sequence[Grid],
     lines: Sequence[_Line],
-    earlier: int,
-    has_formats: bool,
+    earlier_count: int,
+    shares_axes: bool,
 ) -> None:
-    """Reject what cannot be drawn, before the user's axes change."""
+    """Reject what cannot be drawn, before the user's axes change.
+
+    Args:
+        earlier_count: the number of lines that the axes have already.
+        shares_axes: whether different number formats would share the user's axes.
+    """
     if not lines:
         names = dict.fromkeys(map(attrgetter("catalogue.name"), grids))
         raise SelectionError(
             f"there is nothing to draw: no series of {' or '.join(names)} has a value "
             "here"
         )
-    count = earlier + len(lines)
+    count = earlier_count + len(lines)
     if count > MOST_LINES:
         raise SelectionError(
             f"a plot must have at most {MOST_LINES} lines, one for each series and "
             f"duration, not {count}: select fewer series, or periods of one "
             "duration"
         )
-    if has_formats:
+    if shares_axes:
         raise SelectionError(
             "ax takes series of a single number format: leave it out, or draw "
             "panel.where(lambda series: series.number_format == ...) into axes for each"
@@ -252,7 +260,8 @@ def _describe(ax: "Axes", missing: Sequence[str]) -> None:
         missing: the names of what has no value.
     """
     lines = _find_lines(ax)
-    rows = list(dict.fromkeys(map(attrgetter("row"), lines.values())))
+    drawn_rows = map(attrgetter("row"), lines.values())
+    rows = list(dict.fromkeys(drawn_rows))
     durations = set(map(attrgetter("duration"), lines.values()))
     names = name_rows(rows, group_names=True)
     for artist, line in lines.items():
@@ -297,9 +306,11 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
     # Ticks at every period would be uneven where quarters are missing, and be too many
     # over years.
     if len(durations) > 1 or ends[-1] - ends[0] >= _SHORT_SPAN:
-        ends = [end for end in ends if end % 12 == 0] or ends
+        year_ends = [end for end in ends if end % 12 == 0]
+        ends = year_ends or ends
     # Thinned out from the latest tick, which readers look for.
-    ends = ends[:: -ceil(len(ends) / _MOST_TICKS)][::-1]
+    step = ceil(len(ends) / _MOST_TICKS)
+    ends = ends[::-step][::-1]
     duration = 12
     if len(durations) == 1:
         (duration,) = durations
@@ -320,7 +331,8 @@ def _format_tick(
     """
     low, high = ax.get_ylim()
     # What is far below the distance of ticks is noise of the arithmetic.
-    number = round(float(number), 4 - floor(log10(abs(high - low))))
+    digits = 4 - floor(log10(abs(high - low)))
+    number = round(float(number), digits)
     if percent:
         return f"{number * percent:,.15g}%"
     for size, suffix in _MAGNITUDES.items():

@@ -129,10 +129,12 @@ for _field in msgspec.structs.fields(Value):
 @lru_cache
 def make_decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     """Return a decoder of only these fields of values."""
-    definitions = [(name, kind, *_DEFAULTS.get(name, ())) for name, kind in fields]
-    return ArraysDecoder(
-        msgspec.defstruct("Observation", definitions, kw_only=True, gc=False)
-    )
+    definitions: list[tuple[Any, ...]] = []
+    for name, kind in fields:
+        default = _DEFAULTS.get(name, ())
+        definitions.append((name, kind, *default))
+    observation = msgspec.defstruct("Observation", definitions, kw_only=True, gc=False)
+    return ArraysDecoder(observation)
 
 
 def choose_columns(names: Iterable[str] | None) -> tuple[Column, ...]:

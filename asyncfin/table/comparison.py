@@ -101,7 +101,8 @@ class Comparison(Result):
     @property
     def periods(self) -> tuple[Period, ...]:
         """The periods of all panels, oldest first."""
-        return Periods(sorted(set().union(*map(attrgetter("periods"), self))))
+        periods = set().union(*map(attrgetter("periods"), self))
+        return Periods(sorted(periods))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -111,7 +112,10 @@ class Comparison(Result):
         have; the notes of each panel, such as its gaps; that fiscal periods of entities
         can differ; differing descriptions.
         """
-        return tuple(printable(shorten(line, _LONGEST)) for line in self._write_notes())
+        lines = []
+        for line in self._write_notes():
+            lines.append(printable(shorten(line, _LONGEST)))
+        return tuple(lines)
 
     def _write_notes(self) -> Iterator[str]:
         for entity_id, error in self._describe_failed().items():

@@ -26,9 +26,10 @@ def write_panel(grid: Grid, requests: int) -> str:
     # a whole, reads from memory again, 30 ms a time.
     series = []
     for head in grid.series:
-        fields = encode({name: getattr(head, name) for name in PAGE_FIELDS})
+        fields = {name: getattr(head, name) for name in PAGE_FIELDS}
+        head_text = encode(fields)[:-1]
         array = values.get(head.series_id, nothing)
-        series.append(f'{fields[:-1]},"values":{array}}}')
+        series.append(f'{head_text},"values":{array}}}')
     series_text = ",".join(series)
     dataset = grid.catalogue
     first_fields = {
@@ -44,7 +45,8 @@ def write_panel(grid: Grid, requests: int) -> str:
         "anchor": grid.anchor,
         "requests": requests,
     }
-    start, end = encode(first_fields)[:-1], encode(last_fields)[1:]
+    start = encode(first_fields)[:-1]
+    end = encode(last_fields)[1:]
     return f'{start},"series":[{series_text}],{end}'
 
 
@@ -55,7 +57,8 @@ def _encode_values(grid: Grid) -> dict[str, str]:
     for block, rows in grid.rows():
         entries = grid.store.read_entries(block, rows, values_decoder)
         for row, values in zip(rows, entries, strict=True):
-            arrays[block.series_ids[row]] = encode(grid.align(block.axis, values))
+            aligned_values = grid.align(block.axis, values)
+            arrays[block.series_ids[row]] = encode(aligned_values)
     return arrays
 
 

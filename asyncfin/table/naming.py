@@ -144,7 +144,8 @@ def _distinguish(
 ) -> SeriesNames:
     """Return names of columns, and of ids as far as these distinguish equal names."""
     for head, get_id in _IDS.items():
-        names = list(map(join_texts, zip(*columns.values(), strict=True)))
+        texts = zip(*columns.values(), strict=True)
+        names = list(map(join_texts, texts))
         counts = Counter(names)
         if len(counts) == len(names):
             break
@@ -157,5 +158,6 @@ def _distinguish(
             longer_names.add((name, id_))
         if len(longer_names) > len(counts):
             columns[head] = ids
-    texts = dict(zip(rows, zip(*columns.values(), strict=True), strict=True))
-    return SeriesNames(shared_texts, tuple(columns), texts)
+    texts = zip(*columns.values(), strict=True)
+    texts_of = dict(zip(rows, texts, strict=True))
+    return SeriesNames(shared_texts, tuple(columns), texts_of)

@@ -53,9 +53,8 @@ class Periods(tuple[Period, ...]):
         """
         period = _parse_period(period)
         if period not in self:
-            raise SelectionError(
-                f"the panel has no period {period}; it has {notes.describe_periods(self)}"
-            )
+            periods = notes.describe_periods(self)
+            raise SelectionError(f"the panel has no period {period}; it has {periods}")
         return super().index(period, *bounds)
 
 

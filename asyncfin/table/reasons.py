@@ -50,9 +50,11 @@ def _list_reasons(
             unknown.append(candidate)
     if durations and not of_duration:
         *shorter, longest = sorted(durations)
-        names = either([*map(str, shorter), counted(longest, "month")], "and")
-        limit = ", as far as the query includes them" if unknown else ""
-        yield f"values for other durations only: {names}{limit}"
+        lengths = [*map(str, shorter), counted(longest, "month")]
+        limit = ""
+        if unknown:
+            limit = ", as far as the query includes them"
+        yield f"values for other durations only: {either(lengths, 'and')}{limit}"
     if of_duration:
         first, last = of_duration[0], of_duration[-1]
         if period < first and first <= min(unknown, default=first):

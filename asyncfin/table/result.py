@@ -167,7 +167,8 @@ class Result(Showable):
         skipped_columns = len(ENTITY_COLUMNS)
         if self._has_entities:
             skipped_columns = 0
-        lines: list[list[Any]] = [[*Row.columns[skipped_columns:], *map(str, periods)]]
+        heads = [*Row.columns[skipped_columns:], *map(str, periods)]
+        lines: list[list[Any]] = [heads]
         for row in rows_of(self._grids):
             if not row.values and not empty:
                 continue

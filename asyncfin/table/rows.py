@@ -353,7 +353,8 @@ def rows_of(
         for series in grid.series:
             rows.append(Row(grid, series, unit, last))
     if unit == "auto":
-        shared_unit = _choose_unit([row.values.values() for row in rows])
+        values = [row.values.values() for row in rows]
+        shared_unit = _choose_unit(values)
         for row in rows:
             row.requested_unit = shared_unit
     return rows
@@ -364,7 +365,8 @@ def _is_stated(digits: str, value: Value, power: int) -> bool:
 
     The last separator is decimal. If three digits follow, it may be one of thousands.
     """
-    *_, decimals = re.split("[.,]", re.sub(r"['\u2019\s]", "", digits))
+    separated = re.sub(r"['\u2019\s]", "", digits)
+    *_, decimals = re.split("[.,]", separated)
     number = Decimal(re.sub(r"\D", "", digits))
     counts = {0}
     if "." in digits or "," in digits:
@@ -374,7 +376,8 @@ def _is_stated(digits: str, value: Value, power: int) -> bool:
     magnitude = _EXACT.scaleb(_read_magnitude(value), power)
     for count in counts:
         difference = magnitude - _EXACT.scaleb(number, -count)
-        if abs(difference) * 2 <= Decimal((0, (1,), -count)):
+        last_digit = Decimal((0, (1,), -count))
+        if abs(difference) * 2 <= last_digit:
             return True
     return False
 

@@ -176,23 +176,14 @@ def show(
         tables.append(_make_table(names, periods, caption))
         shown_rows |= dict.fromkeys(section)
         shown_periods.update(periods)
-    notes_below = []
-    period_count = sum(map(len, groups))
-    where = ""
-    if 0 < len(shown_periods) < period_count:
-        where = " in these periods"
-        latest = "latest"
-        verb = "is"
-        if len(shown_periods) > 1:
-            latest = f"latest {len(shown_periods)}"
-            verb = "are"
-        notes_below.append(f"the {latest} of {period_count} periods {verb} shown")
-    if empty_count := len(rows) - len(candidates):
-        notes_below.append(f"{empty_count:,} series without a value{where} left out")
-    if hidden_count := len(candidates) - len(shown_rows):
-        notes_below.append(f"{hidden_count:,} more series not shown")
-    texts = chain.from_iterable(table.rows for table in tables)
-    if NOT_REQUESTED in chain.from_iterable(texts):
+    notes_below = _describe_hidden(
+        shown_periods=len(shown_periods),
+        all_periods=sum(map(len, groups)),
+        empty_series=len(rows) - len(candidates),
+        hidden_series=len(candidates) - len(shown_rows),
+    )
+    lines_of_tables = chain.from_iterable(map(attrgetter("rows"), tables))
+    if NOT_REQUESTED in chain.from_iterable(lines_of_tables):
         notes_below.append(
             f"{NOT_REQUESTED} was not requested, so there may be a value"
         )
@@ -200,12 +191,34 @@ def show(
     return Shown(lines, tables, notes_below, width, not all_series)
 
 
+def _describe_hidden(
+    *, shown_periods: int, all_periods: int, empty_series: int, hidden_series: int
+) -> list[str]:
+    """Describe what tables leave out, from the numbers of periods and series."""
+    lines = []
+    where = ""
+    if 0 < shown_periods < all_periods:
+        where = " in these periods"
+        latest = "latest"
+        verb = "is"
+        if shown_periods > 1:
+            latest = f"latest {shown_periods}"
+            verb = "are"
+        lines.append(f"the {latest} of {all_periods} periods {verb} shown")
+    if empty_series:
+        lines.append(f"{empty_series:,} series without a value{where} left out")
+    if hidden_series:
+        lines.append(f"{hidden_series:,} more series not shown")
+    return lines
+
+
 def _group_periods(grids: Sequence[Grid]) -> list[list[Period]]:
     """Return the periods of panels by duration, oldest first: years, quarters, half
     years, nine months, then all others.
     """
     by_duration: dict[int, list[Period]] = {}
-    for period in sorted(set().union(*map(attrgetter("periods"), grids))):
+    periods = set().union(*map(attrgetter("periods"), grids))
+    for period in sorted(periods):
         by_duration.setdefault(period.duration_months, []).append(period)
     durations = dict.fromkeys([*_DURATIONS, *sorted(by_duration)])
     return [by_duration[months] for months in durations if months in by_duration]
@@ -226,7 +239,8 @@ def _choose_rows(rows: Sequence[Row], limit: int) -> list[Row]:
     firsts: dict[str, Row] = {}
     for row in rows:
         firsts.setdefault(row.entity_id, row)
-    chosen_rows = list(dict.fromkeys([*firsts.values(), *rows]))[:limit]
+    candidates = dict.fromkeys([*firsts.values(), *rows])
+    chosen_rows = list(candidates)[:limit]
     return sorted(chosen_rows, key=rows.index)
 
 
@@ -236,7 +250,8 @@ def _make_table(
     """Make the table of named rows at some periods."""
     rows = []
     for row in names.texts:
-        rows.append([*names.name(row), *map(row.cell, periods)])
+        cells = map(row.cell, periods)
+        rows.append([*names.name(row), *cells])
     heads = [*names.heads, *map(str, periods)]
     return Table(heads, rows, len(names.heads), caption)
 

@@ -1,6 +1,6 @@
 """Panels next to each other: the Comparison of multiple entities."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import filterfalse
 from operator import attrgetter
 
@@ -128,12 +128,10 @@ class Comparison(Result):
         companies_of: dict[str, list[str]] = {}
         for panel in self:
             entity_id = panel.catalogue.entity_id
-            lines: Sequence[str] = panel.notes
+            lines: Iterable[str] = panel.notes
             if not panel.value_count:
                 # The lines above show why.
-                lines = []
-                if len(panel) or "periods" in self.missing.get(entity_id, ()):
-                    lines = [LATEST]
+                lines = [line for line in lines if line == LATEST]
             for line in lines:
                 companies_of.setdefault(line, []).append(names[entity_id])
         for line, companies in companies_of.items():

@@ -106,6 +106,16 @@ async def test_empty_company_names_latest() -> None:
     assert "Apple: for the last values of each series, query all periods and call latest()" in notes
 
 
+async def test_company_without_series_has_no_latest() -> None:
+    """No other periods help a company that has neither the metric nor the period."""
+    panels = [await company("NVIDIA", {2025: 6}, (2025,)), await company("Apple", {}, (2025,))]
+    panels[1] = panels[1].where(lambda _: False)
+    missing = {panels[1].catalogue.entity_id: {"metric_ids": ("Revenue",), "periods": ("FY2025",)}}
+    notes = evolve(together(panels), missing=missing).notes
+    assert {"Apple has no metric 'Revenue'", "Apple has no FY2025"} <= set(notes)
+    assert not any("latest()" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("missing", "lines"),
     [

@@ -173,7 +173,10 @@ class Comparison(Result):
             if name == "periods":
                 if periods:
                     yield listed(remaining, MOST_PERIODS_NAMED)
-            elif not panel.value_count or has_nothing(self.select, {name: ids}):
+                continue
+            # A user who picks series means each of them.
+            needs_each = name == "series" or not panel.value_count
+            if needs_each or has_nothing(self.select, {name: ids}):
                 yield name_missing({name: remaining})
         is_empty = len(panel) and not panel.value_count
         if periods and is_empty and "periods" not in missing:

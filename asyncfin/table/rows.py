@@ -365,8 +365,8 @@ def _is_stated(digits: str, value: Value, power: int) -> bool:
 
     The last separator is decimal. If three digits follow, it may be one of thousands.
     """
-    separated = re.sub(r"['\u2019\s]", "", digits)
-    *_, decimals = re.split("[.,]", separated)
+    compact_text = re.sub(r"['\u2019\s]", "", digits)
+    *_, decimals = re.split("[.,]", compact_text)
     number = Decimal(re.sub(r"\D", "", digits))
     counts = {0}
     if "." in digits or "," in digits:

@@ -134,6 +134,10 @@ async def test_empty_company_names_all_it_lacks(missing: Any, lines: list[str]) 
     by_id = {panels[0].catalogue.entity_id: {"metric_ids": ("Cost",)}}
     # Companies report under other tags: one of them is enough.
     assert not any("Cost" in line for line in evolve(comparison, missing=by_id).notes)
+    by_id = {panels[0].catalogue.entity_id: {"series": ("Cost",)}}
+    two_series = await part_of_years({2025: 6})
+    picked = evolve(comparison, select=Select.of(two_series), missing=by_id)
+    assert "NVIDIA has no series 'Cost'" in picked.notes
 
 
 async def test_note_on_latest_is_one_line() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError, has_id_form, printable
-from asyncfin.suggest import alike
+from asyncfin.suggest import find_alike, quote_unknown
 from asyncfin.words import listed
 
 # Aliases are one field of the file.
@@ -95,7 +95,7 @@ class Names(Mapping[str, str]):
                 unknown.append(text)
         if unknown:
             raise SelectionError(
-                f"no entity has the name {' or '.join(map(self.near, unknown))}"
+                f"no entity has the name {' or '.join(map(self.quote_unknown, unknown))}"
             )
         return tuple(entity_ids)
 
@@ -117,13 +117,13 @@ class Names(Mapping[str, str]):
         ]
         return tuple(dict.fromkeys(entity_id for ids in matching for entity_id in ids))
 
-    def near(self, text: object) -> str:
-        """Return an unknown text for an error, with the names that come close."""
-        close = alike(folded(str(text)), self._ids, 3, _ALIKE)
-        ids = [next(iter(self._ids[name])) for name in close]
-        names = dict.fromkeys(printable(self._names[entity_id]) for entity_id in ids)
-        end = f" (close: {', '.join(names)})" if names else ""
-        return checks.short_repr(text) + end
+    def quote_unknown(self, text: object) -> str:
+        """Write an unknown text for an error, with the names that come close."""
+        names: dict[str, None] = {}
+        for name in find_alike(folded(str(text)), self._ids, 3, _ALIKE):
+            entity_id = next(iter(self._ids[name]))
+            names[self._names[entity_id]] = None
+        return quote_unknown(text, names)
 
 
 def read_names(path: str | os.PathLike[str] | None = None) -> Names:

@@ -1,14 +1,16 @@
-"""What to suggest where a name is not known."""
+"""Close matches of a name that does not exist, and the words for it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from heapq import nlargest
 
 from asyncfin.checks import short_repr
 from asyncfin.errors import printable, shorten
+from asyncfin.words import listed
 
 _FEW = 12
+_MOST_MATCHES = 3
 # A longer name is not a mistyped one, and comparing it would take the event loop's
 # time.
 LONGEST = 200
@@ -17,12 +19,10 @@ _COMPARED = 500
 # Below this share of common letters two names only look alike: "Sales" and "Shares"
 # have 0.73.
 _ALIKE = 0.75
-# From this share on they are one word, mistyped or in the plural.
-_SAME = 0.9
 
 
-def alike(name: str, names: Iterable[str], limit: int, share: float) -> list[str]:
-    """Return at most so many of the names with such a share of common letters, the best
+def find_alike(name: str, names: Iterable[str], limit: int, share: float) -> list[str]:
+    """Find at most so many of the names with such a share of common letters, the best
     first.
 
     Of more than 500 only those are compared that have most groups of three letters in
@@ -33,59 +33,45 @@ def alike(name: str, names: Iterable[str], limit: int, share: float) -> list[str
     candidates = list(names)
     if len(candidates) > _COMPARED:
         groups = {name[index : index + 3] for index in range(len(name) - 2)}
-        candidates = nlargest(
-            _COMPARED,
-            candidates,
-            key=lambda candidate: sum(group in candidate for group in groups),
-        )
+
+        def count_groups(candidate: str) -> int:
+            return sum(group in candidate for group in groups)
+
+        candidates = nlargest(_COMPARED, candidates, key=count_groups)
     return get_close_matches(name, candidates, n=limit, cutoff=share)
 
 
-def suggest(name: str, names: Iterable[str]) -> list[str]:
-    """Return at most three of the names, the best first, in whatever case they are
+def find_close(name: str, names: Iterable[str]) -> list[str]:
+    """Find at most three of the names, the best first, in whatever case they are
     written.
     """
     text = name.casefold().strip()
     if not text or len(text) > LONGEST:
         return []
     by_folded = {original.casefold(): original for original in names}
-    # By the kind of the match: the same, the same last part, spelt alike, and those
-    # that contain it, of which a short name is the more general one.
-    close = [text] if text in by_folded else []
-    # Only the last part of a qualified name counts: "Revenue" means "us-gaap:Revenues".
-    by_last: dict[str, list[str]] = {}
-    for candidate in by_folded:
-        last_part = candidate.replace("/", ":").rpartition(":")[2]
-        by_last.setdefault(last_part, []).append(candidate)
-    for last_part in alike(text, by_last, 3, _SAME):
-        close += by_last[last_part]
-    close += alike(text, by_folded, 3, _ALIKE)
+    # By the kind of the match: the same, spelt alike, and those that contain it, of
+    # which a short name is the more general one.
+    matches = find_alike(text, by_folded, _MOST_MATCHES, _ALIKE)
+    if text in by_folded:
+        matches.insert(0, text)
     if len(text) > 2:
-        close += sorted(filter(lambda candidate: text in candidate, by_folded), key=len)
-    return [by_folded[candidate] for candidate in dict.fromkeys(close)][:3]
+        matches += sorted((folded for folded in by_folded if text in folded), key=len)
+    distinct_matches = list(dict.fromkeys(matches))
+    return [by_folded[match] for match in distinct_matches[:_MOST_MATCHES]]
 
 
-def quoted(
-    name: str, names: Collection[str], close: Sequence[str] | None = None
-) -> str:
-    """Return an unknown name in quotes, with close matches: of the names, if they are
-    not given.
-    """
-    parts = [part.strip() for part in name.split(",")]
-    # From shells and configuration files, where a list is often written as one text.
-    if len(parts) > 1 and all(part in names for part in parts):
-        return f"{short_repr(name)} (these are {len(parts)}: give each by itself)"
-    matches = suggest(name, names) if close is None else close
-    end = f" (close: {', '.join(map(_show, matches))})" if matches else ""
-    return short_repr(name) + end
+def quote_unknown(value: object, matches: Iterable[str]) -> str:
+    """Write an unknown value with its close matches."""
+    text = short_repr(value)
+    names = [printable(shorten(match, LONGEST)) for match in matches]
+    if names:
+        text += f" (close: {listed(names)})"
+    return text
 
 
-def _show(name: str) -> str:
-    return printable(shorten(name, LONGEST))
-
-
-def all_of(names: Collection[str]) -> str:
-    """Return the names as the end of a complaint, or nothing where they are many."""
+def list_few(names: Collection[str]) -> str:
+    """Write the names as the end of a complaint, or nothing where they are many."""
     if not 0 < len(names) <= _FEW:
         return ""
-    return f"; there are: {', '.join(map(_show, sorted(names)))}"
+    texts = [printable(shorten(name, LONGEST)) for name in sorted(names)]
+    return f"; there are: {listed(texts)}"

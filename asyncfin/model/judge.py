@@ -57,34 +57,45 @@ class Criterion(NamedTuple):
         values: Collection[Any] = getattr(catalogue, self.table)
         return values
 
+    def list_choices(self, values: Sequence[Any]) -> Collection[Any]:
+        """Return the values of series that meet the criterion."""
+        return frozenset(values)
+
     def bind(self, catalogue: Any, values: Sequence[Any]) -> Condition:
         """Return the condition that a series has one of the values."""
-        choices: set[Any] = set(values)
-        unknown_values = choices.difference(self.list_values(catalogue))
+        unknown_values = set(values).difference(self.list_values(catalogue))
         unknown_texts = _write_values(filter(unknown_values.__contains__, values))
-        # A path must use all of the scope groups and no other.
-        if isinstance(self, _ScopeGroups):
-            choices = {frozenset(values)}
+        choices = self.list_choices(values)
 
         def is_met(series: CatalogueSeries) -> bool:
             return self.read(catalogue, series) in choices
 
         return Condition(self.field, _write_values(values), is_met, unknown_texts)
 
+    def find_close(self, catalogue: Any, value: str) -> list[str]:
+        """Find the values that an unknown one probably means."""
+        texts = _write_values(self.list_values(catalogue))
+        return suggest.find_close(value, texts)
+
     def describe(self, catalogue: Any, values: Sequence[str]) -> str:
         """Return unknown values as a text, with close matches."""
         names = list(map(repr, values))
-        texts = _write_values(self.list_values(catalogue))
         if not self.table:
-            return listed(names) + suggest.all_of([*filter(None, texts)])
-        from asyncfin.model.search import close_metrics  # reads the synonyms
-
+            texts = filter(None, self.list_values(catalogue))
+            return listed(names) + suggest.list_few(list(texts))
         for index, value in enumerate(values[:_EXPLAINED]):
-            close = None
-            if self.field == "metric_ids":
-                close = close_metrics(catalogue, value)
-            names[index] = suggest.quoted(value, texts, close)
+            matches = self.find_close(catalogue, value)
+            names[index] = suggest.quote_unknown(value, matches)
         return listed(names)
+
+
+class _Metrics(Criterion):
+    __slots__ = ()
+
+    def find_close(self, catalogue: Any, value: str) -> list[str]:
+        from asyncfin.model.search import find_close_metrics  # reads the synonyms
+
+        return find_close_metrics(catalogue, value)
 
 
 class _ScopeGroups(Criterion):
@@ -95,6 +106,10 @@ class _ScopeGroups(Criterion):
 
     def list_values(self, catalogue: Any) -> Collection[Any]:
         return {group.scope_group_id for group in catalogue.scope_groups}
+
+    def list_choices(self, values: Sequence[Any]) -> Collection[Any]:
+        # A path must use all of the scope groups and no other.
+        return [frozenset(values)]
 
 
 class _Cadence(Criterion):
@@ -110,7 +125,7 @@ class _Cadence(Criterion):
 # In the order of messages. A further field of a Select is a field there, a row here,
 # and an option of the command line.
 CRITERIA = (
-    Criterion("metric_ids", "metric", "metric_id", "by_metric"),
+    _Metrics("metric_ids", "metric", "metric_id", "by_metric"),
     Criterion("scope_combinations", "scope path", "scopes", "by_path"),
     Criterion(
         "reporting_group_ids", "reporting group", "reporting_group_id", "by_group"

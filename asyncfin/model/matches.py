@@ -9,15 +9,14 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from asyncfin.errors import printable, shorten, shorten_middle
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.text import table_lines
 
-# How many series are shown, and how wide the columns of the text are.
+# How many series are shown, and how wide their table is.
 _SHOWN = 20
-_WIDTHS = (32, 34, 18, 10)
-_WIDEST = 200
+_WIDTH = 100
 _HEADS = ("metric", "label", "scopes", "group")
 
 
@@ -41,16 +40,13 @@ class Match:
         series: the series.
         ended: its last period with a value, if that is a year before most others'.
             Otherwise, or if it is unknown, None.
+        order: a key that sorts the better match first, also over catalogues.
     """
 
     rank: Rank
     series: CatalogueSeries
     ended: Period | None = None
-
-    @property
-    def order(self) -> tuple[bool, bool, Rank]:
-        """A key that sorts the better match first."""
-        return self.rank > Rank.MEANING, self.ended is not None, self.rank
+    order: tuple[int, ...] = ()
 
     def note(self, text: str) -> str:
         """Return a text of the series, with the period since which it has no values."""
@@ -138,15 +134,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         lines = self._head
         rows = self._make_rows()
         if rows:
-            rows.insert(0, _HEADS)
-        for row in rows:
-            line = ""
-            for cell, width in zip(row, _WIDTHS, strict=True):
-                # Shortened first: a label can have a megabyte, and an escape is longer
-                # than its character.
-                text = printable(shorten(cell, _WIDEST))
-                line += shorten_middle(text, width).ljust(width + 2)
-            lines.append(line.rstrip())
+            lines += table_lines(_HEADS, rows, _WIDTH)
         return "\n".join(lines + self._tail)
 
     def _repr_html_(self) -> str:

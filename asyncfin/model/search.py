@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from functools import cache
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -19,10 +19,11 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.synonyms import ABBREVIATIONS, ALIKE, MEANINGS
-from asyncfin.suggest import LONGEST, alike
+from asyncfin.suggest import LONGEST, find_alike
 
 Words: TypeAlias = frozenset[str]
-_Ranked: TypeAlias = list[tuple["Entry", Rank]]
+# Each with the number of words that it does not have, not even in its description.
+_Ranked: TypeAlias = list[tuple["Entry", Rank, int]]
 
 # They count for nothing.
 _SMALL_WORDS = "a an and at by for from in of on per s the to"
@@ -261,18 +262,20 @@ def search(
         ranks = _find_named(entries, text, strong_words, words - strong_words)
         ranks = ranks or _find_loosely(entries, strong_words)
     elif not words_of(text):
-        ranks = [(entry, Rank.EXACT) for entry in entries]
+        ranks = [(entry, Rank.EXACT, 0) for entry in entries]
     limit = _find_ended_limit(last_periods.values())
-    matches: list[tuple[tuple[int, ...], Match]] = []
-    for entry, rank in ranks:
+    matches: list[Match] = []
+    for entry, rank, missing_count in ranks:
         last_period = last_periods.get(entry.series.series_id)
         if last_period is not None and last_period.fiscal_end > limit:
             last_period = None
-        match = Match(rank, entry.series, last_period)
-        matches.append((match.order + entry.order(words), match))
+        order: tuple[int, ...] = rank > Rank.MEANING, last_period is not None, rank
+        if words:
+            order += (missing_count, *entry.order(words))
+        matches.append(Match(rank, entry.series, last_period, order))
     if words:
-        matches.sort(key=itemgetter(0))
-    return [match for _, match in matches]
+        matches.sort(key=attrgetter("order"))
+    return matches
 
 
 def _find_ended_limit(last_periods: Iterable[Period]) -> int:
@@ -297,7 +300,7 @@ def _find_named(
         if text_id in (series.metric_id.casefold(), series.series_id.casefold()):
             rank = Rank.EXACT
         if rank is not None:
-            ranks.append((entry, rank))
+            ranks.append((entry, rank, 0))
     return ranks
 
 
@@ -321,7 +324,7 @@ def _find_loosely(entries: Iterable[Entry], words: Words) -> _Ranked:
     for word in words:
         close: list[str] = []
         if word not in vocabulary:
-            close = alike(word, names, 1, _ALIKE_SHARE)
+            close = find_alike(word, names, 1, _ALIKE_SHARE)
         spelling.update(close or [word])
     matches: list[Entry] = []
     greatest = (False, 0, 1)
@@ -340,11 +343,12 @@ def _find_loosely(entries: Iterable[Entry], words: Words) -> _Ranked:
     rank = Rank.CLOSE
     if spelling == words and greatest[0]:
         rank = Rank.DESCRIPTION
-    return [(entry, rank) for entry in matches]
+    missing_count = len(spelling) - greatest[-1]
+    return [(entry, rank, missing_count) for entry in matches]
 
 
-def close_metrics(catalogue: Any, name: str) -> list[str]:
-    """Return up to three metric ids that an unknown one probably means: the first of a
+def find_close_metrics(catalogue: Any, name: str) -> list[str]:
+    """Find up to three metric ids that an unknown one probably means: the first of a
     search for its words.
     """
     # Of "us-gaap:Revenue" the last part is what is meant.

@@ -121,9 +121,10 @@ def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
         return KeyError(f"no series {key!r}; of that metric: {listed(texts, 5)}")
     metric_ids = dict.fromkeys(map(attrgetter("metric_id"), series))
     series_ids = map(attrgetter("series_id"), series)
-    text = suggest.quoted(key, [*metric_ids, *series_ids])
-    if text == short_repr(key):
-        text += suggest.all_of(metric_ids)
+    matches = suggest.find_close(key, [*metric_ids, *series_ids])
+    text = suggest.quote_unknown(key, matches)
+    if not matches:
+        text += suggest.list_few(metric_ids)
     return KeyError(f"no series {text}")
 
 

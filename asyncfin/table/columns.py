@@ -148,9 +148,9 @@ def choose_columns(names: Iterable[str] | None) -> tuple[Column, ...]:
     columns = []
     for name in names:
         if name not in _BY_NAME:
+            text = suggest.quote_unknown(name, suggest.find_close(name, _BY_NAME))
             raise SelectionError(
-                f"columns: no column {suggest.quoted(name, _BY_NAME)}; there are "
-                f"{', '.join(_BY_NAME)}"
+                f"columns: no column {text}; there are {', '.join(_BY_NAME)}"
             )
         columns.append(_BY_NAME[name])
     return tuple(columns)

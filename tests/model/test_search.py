@@ -241,6 +241,14 @@ def test_matches_of_catalogues_are_grouped() -> None:
     assert grouped("xyzzy", first, second) == []
 
 
+def test_close_matches_of_catalogues_are_ordered() -> None:
+    """By how close they come, whichever catalogue is the first."""
+    parts, close = company("Revenue"), company("Cash", "Cloud revenue")
+    for catalogues in ((parts, close), (close, parts)):
+        groups = SearchResult.group(listed.search("cloud revemue") for listed in catalogues)
+        assert [group[0][1].series.label for group in groups] == ["Cloud revenue", "Revenue"]
+
+
 def test_ended_series_rank_behind() -> None:
     """A year before most others; within what is called so or means the same. The row shows since when."""
     listed = company("Sales", "Revenue", "Net sales", "Cash", "Revenue, other")
@@ -307,7 +315,7 @@ def test_result_is_tuple_that_shows_itself() -> None:
     result = PARTS.search("revenue")
     assert isinstance(result, tuple)
     assert str(result) == repr(result)
-    heads, first, *_ = (line.split() for line in str(result).splitlines())
+    heads, _, first, *_ = (line.split() for line in str(result).splitlines())
     assert heads == ["metric", "label", "scopes", "group"]
     assert first == ["Revenue", "Revenue", "Total", "q"]
     assert "<td>" not in result._repr_html_()

@@ -94,9 +94,8 @@ class Names(Mapping[str, str]):
             else:
                 unknown.append(text)
         if unknown:
-            raise SelectionError(
-                f"no entity has the name {' or '.join(map(self.quote_unknown, unknown))}"
-            )
+            names = " or ".join(map(self.quote_unknown, unknown))
+            raise SelectionError(f"no entity has the name {names}")
         return tuple(entity_ids)
 
     def matching(self, text: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Plan, batches_of
+from asyncfin.plan.plan import Plan, make_batches
 from asyncfin.plan.question import Question
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "johnson-johnson-200406.json.gz"
@@ -234,7 +234,7 @@ def _catalogue(series: Sequence[CatalogueSeries], periods: Iterable[Body]) -> Ca
 def _planned(catalogue: Catalogue) -> Plan:
     question = Question(catalogue, Select(), SPAN)
     series, periods = question.resolve(catalogue)
-    batches = batches_of(catalogue, series, periods, question.value_version)
+    batches = make_batches(catalogue, series, periods, question.value_version)
     return Plan(question, catalogue, periods, series, batches)
 
 

@@ -13,7 +13,7 @@ from os import environ
 from pathlib import Path
 from typing import Any
 
-from asyncfin.sandbox.openapi import openapi_document
+from asyncfin.sandbox.openapi import make_openapi
 from benchmarks._shapes import REAL, Shape, full, real
 
 ROUNDS = 2
@@ -110,7 +110,7 @@ def _counts(name: str, shape: Shape) -> list[int]:
 def generate_client(folder: Path) -> None:
     """Make a client of the sandbox's OpenAPI document, as anyone could."""
     document = folder / "openapi.json"
-    document.write_text(json.dumps(openapi_document("http://127.0.0.1")))
+    document.write_text(json.dumps(make_openapi("http://127.0.0.1")))
     config = folder / "config.json"
     config.write_text(
         json.dumps({"package_name_override": "generated_client", "post_hooks": []})

@@ -29,7 +29,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Plan, batches_of
+from asyncfin.plan.plan import Plan, make_batches
 from asyncfin.plan.question import Question
 from tests.generate import generate
 from tests.plan.tables import TABLES, Triples
@@ -173,7 +173,7 @@ def measured(
         start = process_time()
         question = Question(catalogue, Select(), YEARS)
         periods = catalogue.resolve(YEARS)
-        batches = batches_of(catalogue, series, periods, question.value_version)
+        batches = make_batches(catalogue, series, periods, question.value_version)
         plan = Plan(question, catalogue, periods, series, batches)
         best = min(best, process_time() - start)
     return plan, best

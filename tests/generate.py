@@ -15,7 +15,7 @@ from uuid import UUID
 from attrs import define, field, frozen
 
 from asyncfin.sandbox.dataset import DatasetFile, Period, Publication, Row
-from asyncfin.sandbox.dataset_file import WITHDRAWN, format_number, period_object
+from asyncfin.sandbox.dataset_file import WITHDRAWN, format_number, make_period
 
 _USUAL_PERIODS = 19
 _CADENCES = ("annual", "quarterly", "monthly")
@@ -222,8 +222,8 @@ def _scope(scope_id: str, group_id: str, ends: list[tuple[int, int]]) -> dict[st
     }
     if ends:
         scope |= {
-            "active_start": period_object((*min(ends), 0)),
-            "active_end": period_object((*max(ends), 0)),
+            "active_start": make_period((*min(ends), 0)),
+            "active_end": make_period((*max(ends), 0)),
         }
     return scope
 
@@ -407,7 +407,7 @@ def _value(
         "text": format_number(number, number_format),
         "number_format": number_format,
         "fill_type": "derived" if derived else "reported",
-        "report_period": period_object((year + years_later, end_month, 0)),
+        "report_period": make_period((year + years_later, end_month, 0)),
         "sources": [
             {
                 "item_id": f"generated-{year + years_later}-{end_month}",

@@ -14,7 +14,7 @@ TRIPLE = ("metric_id", "reporting_group_id", "scope_path")
 SERIES = ("entity_id", "asked_version", "series_id", *TRIPLE)
 
 
-def numbered(table: Any, names: Iterable[str], numbers: Any = None) -> Any:
+def number_rows(table: Any, names: Iterable[str], numbers: Any = None) -> Any:
     """A number for each row: equal numbers for rows with equal entries in these
     columns, and with equal `numbers`, from 0 on.
     """
@@ -35,7 +35,7 @@ def numbered(table: Any, names: Iterable[str], numbers: Any = None) -> Any:
     return numbers
 
 
-def example_rows(
+def read_examples(
     table: Any, numbers: Any, names: Sequence[str]
 ) -> list[tuple[Any, ...]]:
     """These columns of the first row of each number, in the order of the numbers."""
@@ -47,7 +47,7 @@ def example_rows(
     return list(zip(*columns, strict=True))
 
 
-def plain(column: Any) -> Any:
+def decode_plain(column: Any) -> Any:
     """A column without chunks and dictionary, which Arrow does not compare."""
     column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):

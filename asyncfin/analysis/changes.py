@@ -16,11 +16,11 @@ from asyncfin import Panel, Period, checks, concat
 from asyncfin.analysis.cells import (
     SERIES,
     TRIPLE,
-    example_rows,
-    numbered,
-    plain,
+    decode_plain,
+    number_rows,
+    read_examples,
 )
-from asyncfin.analysis.lines import PERIOD_FIELDS, table_metadata
+from asyncfin.analysis.lines import PERIOD_FIELDS, make_metadata
 from asyncfin.errors import SelectionError
 from asyncfin.optional import compute, pa
 
@@ -84,7 +84,7 @@ class Snapshot:
         return cls(
             panel.to_arrow(),
             panel.dataset.dataset_id,
-            ambiguous_series(panel),
+            find_ambiguous(panel),
             frozenset(panel.periods_asked),
             frozenset(panel.catalogue.periods),
         )
@@ -96,7 +96,7 @@ class Snapshot:
         return period not in self.catalogue_periods
 
 
-def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
+def find_ambiguous(panel: Panel) -> frozenset[SeriesKey]:
     """The panel's series whose metric, group and path the catalogue has more than
     once.
     """
@@ -157,8 +157,8 @@ def _number_cells(old: Snapshot, current: Snapshot) -> tuple[Any, Any]:
     current_rows = current.table.select(names)
     rows = pa.concat_tables([old_rows, current_rows])
     count = len(old.table)
-    numbers = numbered(rows, SERIES)
-    heads = example_rows(rows, numbers, SERIES[1:])
+    numbers = number_rows(rows, SERIES)
+    heads = read_examples(rows, numbers, SERIES[1:])
     # The same id and triple, which have the same number already, or else a triple that
     # both have once. The feed has the rows of a series under the ids that it had when
     # they were written.
@@ -174,7 +174,7 @@ def _number_cells(old: Snapshot, current: Snapshot) -> tuple[Any, Any]:
             for old_number in by_triple.get((version, *triple), ()):
                 series_numbers[old_number] = series_numbers[number]
     series = pa.array(series_numbers, pa.int64()).take(numbers)
-    cells = numbered(rows, PERIOD_FIELDS, series)
+    cells = number_rows(rows, PERIOD_FIELDS, series)
     return cells[:count], cells[count:]
 
 
@@ -184,8 +184,8 @@ def _find_differing(
     """Find for each new row whether one of these columns differs from the old row."""
     differs = pa.repeat(pa.scalar(False), len(current.table))
     for name in names:
-        values = plain(current.table.column(name))
-        old_values = plain(old.table.column(name)).take(places)
+        values = decode_plain(current.table.column(name))
+        old_values = decode_plain(old.table.column(name)).take(places)
         # A field that the service did not state is null, and equal to null.
         is_unequal = compute.not_equal(values, old_values)
         is_unequal = compute.fill_null(is_unequal, False)
@@ -201,8 +201,8 @@ def _find_covered(table: Any, snapshot: Snapshot) -> Any:
     """Find for each row of a table whether the query of a snapshot covers its
     period.
     """
-    numbers = numbered(table, PERIOD_FIELDS)
-    periods = example_rows(table, numbers, PERIOD_FIELDS)
+    numbers = number_rows(table, PERIOD_FIELDS)
+    periods = read_examples(table, numbers, PERIOD_FIELDS)
     is_covered = []
     for fields in periods:
         is_covered.append(snapshot.covers(Period(*fields)))
@@ -213,9 +213,9 @@ def _add_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
     """Add the columns about changes; `places` are the rows of the old table, or
     null.
     """
-    numbers = plain(old.table.column("number"))
+    numbers = decode_plain(old.table.column("number"))
     numbers = numbers.take(places)
-    texts = plain(old.table.column("text"))
+    texts = decode_plain(old.table.column("text"))
     texts = texts.take(places)
     datasets = compute.if_else(
         compute.is_valid(numbers),
@@ -228,7 +228,7 @@ def _add_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
     return rows.append_column(BEFORE_DATASET, datasets.dictionary_encode())
 
 
-def known_from_column(rows: int, moment: datetime) -> Any:
+def make_known_from(rows: int, moment: datetime) -> Any:
     """The column `known_from` of rows that became known together."""
     return pa.repeat(pa.scalar(moment, pa.timestamp("us", "UTC")), rows)
 
@@ -286,9 +286,9 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     table = compare(Snapshot.of(old), Snapshot.of(new))
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
-    column = known_from_column(len(table), known_from)
+    column = make_known_from(len(table), known_from)
     table = table.append_column(KNOWN_FROM, column)
-    metadata = table_metadata([old, new])
+    metadata = make_metadata([old, new])
     return table.replace_schema_metadata(metadata)
 
 

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import Panel, Period, checks, concat
-from asyncfin.analysis.lines import by_publication, panels_of, table_metadata
+from asyncfin.analysis.lines import check_panels, make_metadata, split_by_publication
 from asyncfin.errors import SelectionError
 from asyncfin.optional import pa
 from asyncfin.words import listed
@@ -54,7 +54,7 @@ def first_of(
 
     >>> asyncfin.first_of(panels, ["Revenues", "Sales"]).to_pandas()  # doctest: +SKIP
     """
-    panels = panels_of(panels)
+    panels = check_panels(panels)
     metrics = checks.texts("metric_ids", metric_ids, "metric id")
     parts = [
         panel.where(lambda series: series.metric_id in metrics) for panel in panels
@@ -70,7 +70,7 @@ def first_of(
         row_count += len(tables[-1])
     rows: list[int] = []
     conflicts: list[str | None] = []
-    for group in by_publication(parts):
+    for group in split_by_publication(parts):
         for values in _list_cells(group, metrics, starts):
             _, _, number, row = min(values)
             conflict_ids: dict[str, None] = {}
@@ -85,7 +85,7 @@ def first_of(
     absent_ids = dict.fromkeys(panel.dataset.entity_id for panel in panels)
     for entity_id in table.column("entity_id").unique().to_pylist():
         del absent_ids[entity_id]
-    metadata = table_metadata(panels, without=list(absent_ids))
+    metadata = make_metadata(panels, without=list(absent_ids))
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
     return result
 

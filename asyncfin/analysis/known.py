@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncfin import Panel, Period, checks
 from asyncfin.analysis.changes import reject_differing
-from asyncfin.analysis.lines import PERIOD_FIELDS, table_metadata
+from asyncfin.analysis.lines import PERIOD_FIELDS, make_metadata
 from asyncfin.errors import SelectionError
 from asyncfin.optional import pa
 
@@ -82,7 +82,7 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     certain = pa.array(map(itemgetter(2), rows), pa.bool_())
     table = table.unify_dictionaries().take(row_numbers)
     table = table.append_column("certain", certain)
-    metadata = table_metadata([original, restated], unreported=undecided_count)
+    metadata = make_metadata([original, restated], unreported=undecided_count)
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
     return result
 

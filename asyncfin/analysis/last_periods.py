@@ -20,10 +20,10 @@ async def read_last_periods(client: Client, catalogue: Catalogue) -> dict[str, P
     if plan.requests:  # dropped from the cache meanwhile
         return {}
     panel = await client.run(plan)
-    return await asyncio.to_thread(_last_periods, panel)
+    return await asyncio.to_thread(_find_last_periods, panel)
 
 
-def _last_periods(panel: Panel) -> dict[str, Period]:
+def _find_last_periods(panel: Panel) -> dict[str, Period]:
     last_periods = {}
     for series in panel:
         for period, _ in series.observations():  # oldest first: the last one stays

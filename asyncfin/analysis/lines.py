@@ -53,7 +53,7 @@ class Line:
         return texts
 
 
-def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
+def split_by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
     """Group panels by entity, in the order of the panels, then by publication and value
     version.
     """
@@ -68,7 +68,7 @@ def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
     return result
 
 
-def lines_of(panels: Sequence[Panel]) -> list[Line]:
+def make_lines(panels: Sequence[Panel]) -> list[Line]:
     """The lines of panels of one publication and value version, in catalogue order.
 
     Series with one meaning are one line, unless two of them have different numbers in
@@ -110,7 +110,7 @@ def _join_numbers(
     return numbers_by_period
 
 
-def panels_of(panels: Any) -> tuple[Panel, ...]:
+def check_panels(panels: Any) -> tuple[Panel, ...]:
     """Make a tuple of a panel, or of an iterable of panels.
 
     Raises:
@@ -125,7 +125,7 @@ def panels_of(panels: Any) -> tuple[Panel, ...]:
     return all_panels
 
 
-def table_metadata(panels: Iterable[Panel], **facts: Any) -> dict[bytes, bytes]:
+def make_metadata(panels: Iterable[Panel], **facts: Any) -> dict[bytes, bytes]:
     """The metadata of a table that was made of panels (docs/schema.md)."""
     facts["panels"] = [panel.about for panel in panels]
     return {b"asyncfin": json.dumps(facts).encode()}

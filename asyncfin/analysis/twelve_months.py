@@ -16,10 +16,10 @@ from asyncfin import Panel, Period, checks, concat
 from asyncfin.analysis.lines import (
     PERIOD_FIELDS,
     Line,
-    by_publication,
-    lines_of,
-    panels_of,
-    table_metadata,
+    check_panels,
+    make_lines,
+    make_metadata,
+    split_by_publication,
 )
 from asyncfin.errors import SelectionError
 from asyncfin.optional import pa
@@ -113,14 +113,14 @@ def last_twelve_months(
 
     >>> asyncfin.last_twelve_months(panel).to_pandas().tail(1)  # doctest: +SKIP
     """
-    panels = panels_of(panels)
+    panels = check_panels(panels)
     words = checks.texts("period_meanings", period_meanings, "word")
     rows: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
     has_lines = False
-    for group in by_publication(panels):
+    for group in split_by_publication(panels):
         ends = _list_ends(group)
-        for line in lines_of(group):
+        for line in make_lines(group):
             meaning = line.series[0].period_meaning
             if meaning not in words:
                 left_out[meaning] += len(line.series)
@@ -132,7 +132,7 @@ def last_twelve_months(
             f"no series has the period meaning {' or '.join(map(repr, words))}, of "
             f"values that add up; they have {listed([*map(repr, left_out)])}"
         )
-    metadata = table_metadata(panels, left_out=left_out.total())
+    metadata = make_metadata(panels, left_out=left_out.total())
     table: pyarrow.Table = pa.Table.from_pylist(rows, _make_schema(metadata))
     return table
 
@@ -206,13 +206,13 @@ class _Sums:
         proofs = 0
         for end, months in sorted(self.numbers):
             if months in (6, 9, 12) and not (end - months) % 12:
-                text = self._contradict(end, months)
+                text = self._find_contradiction(end, months)
                 if text:
                     self._contradictions[end, months] = text
                 proofs += text == ""
         self._is_proven = unproven or proofs > len(self._contradictions)
 
-    def _contradict(self, end: int, months: int) -> str | None:
+    def _find_contradiction(self, end: int, months: int) -> str | None:
         """Describe why a published period cannot be the sum of its parts.
 
         The text is empty if it is their sum, and None if nothing shows either.
@@ -226,7 +226,7 @@ class _Sums:
             if not any(numbers):
                 continue
             total = sum(numbers, Decimal())
-            if _are_alike(number, total):
+            if _is_close(number, total):
                 return ""
             if text is None:
                 labels = " and ".join(map(_write_label, parts))
@@ -234,7 +234,7 @@ class _Sums:
         if text is None and months == 12 and not self._is_negative:
             for first in (3, 6, 9):
                 start = self.numbers.get((end - 12 + first, first), Decimal())
-                if start > number and not _are_alike(number, start):
+                if start > number and not _is_close(number, start):
                     text = f"its first {first} months are {_write(start)}"
         if text is None:
             return None
@@ -301,7 +301,7 @@ def _list_parts(end: int, months: int) -> list[tuple[_Key, ...]]:
     return ways
 
 
-def _are_alike(number: Decimal, total: Decimal) -> bool:
+def _is_close(number: Decimal, total: Decimal) -> bool:
     return abs(number - total) <= _TOLERANCE * max(abs(number), abs(total))
 
 

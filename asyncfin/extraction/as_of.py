@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import Period, checks, concat
-from asyncfin.analysis.cells import SERIES, TRIPLE, numbered, plain
+from asyncfin.analysis.cells import SERIES, TRIPLE, decode_plain, number_rows
 from asyncfin.analysis.changes import CHANGE, KNOWN_FROM
 from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
@@ -140,7 +140,7 @@ def as_of(
         return compute.less_equal(table.column(KNOWN_FROM), until)
 
     rows = fold_changes(feed, early, columns_read, select)
-    columns_of_order = list(map(plain, rows.select(_ORDER)))
+    columns_of_order = list(map(decode_plain, rows.select(_ORDER)))
     keys = pa.table(columns_of_order, _ORDER)
     order = compute.sort_indices(keys, [(name, "ascending") for name in _ORDER])
     rows = rows.take(order).select(names)
@@ -196,7 +196,7 @@ def fold_changes(
             piece = table.filter(select(table))
             if ambiguous:
                 is_slow = compute.is_in(
-                    plain(piece.column("entity_id")), value_set=id_set
+                    decode_plain(piece.column("entity_id")), value_set=id_set
                 )
                 slow.append(piece.filter(is_slow))
                 piece = piece.filter(compute.invert(is_slow))
@@ -214,11 +214,11 @@ def fold_changes(
 def _latest(rows: Any) -> Any:
     """Return the last row of each cell, unless it vanished."""
     places = pa.array(range(len(rows)), pa.int64())
-    cells = pa.table({"cell": numbered(rows, _CELL), "row": places})
+    cells = pa.table({"cell": number_rows(rows, _CELL), "row": places})
     groups = cells.group_by("cell", use_threads=False)
     last = groups.aggregate([("row", "max")])
     rows = rows.take(last.column("row_max"))
-    words = plain(rows.column(CHANGE))
+    words = decode_plain(rows.column(CHANGE))
     return rows.filter(compute.not_equal(words, "vanished"))
 
 
@@ -228,7 +228,7 @@ def _latest_by_id(rows: Any) -> Any:
     """
     cells: dict[int, dict[str, int]] = {}
     entries = zip(
-        numbered(rows, _CELL).to_pylist(),
+        number_rows(rows, _CELL).to_pylist(),
         rows.column("series_id").to_pylist(),
         rows.column(CHANGE).to_pylist(),
         strict=True,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from asyncfin.analysis.cells import example_rows, numbered
+from asyncfin.analysis.cells import number_rows, read_examples
 from asyncfin.extraction.as_of import open_feed
 
 _COLUMNS = ("entity_id", "metric_id", "entity_name")
@@ -52,8 +52,8 @@ def feed_contents(address: str | os.PathLike[str]) -> FeedContents:
         for entry in footer.changes:
             entry_runs.setdefault(entry.entity_id, footer.run)
         for table in feed.tables(footer, _COLUMNS):
-            for entity_id, metric_id, name in example_rows(
-                table, numbered(table, _COLUMNS[:2]), _COLUMNS
+            for entity_id, metric_id, name in read_examples(
+                table, number_rows(table, _COLUMNS[:2]), _COLUMNS
             ):
                 names[entity_id] = name or entity_id
                 metrics[metric_id] = None

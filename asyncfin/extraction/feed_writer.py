@@ -13,13 +13,13 @@ from typing import Any
 from attrs import define, evolve, field
 
 from asyncfin import FiscalRange, concat
-from asyncfin.analysis.cells import plain
+from asyncfin.analysis.cells import decode_plain
 from asyncfin.analysis.changes import (
     KNOWN_FROM,
     RUN,
     Snapshot,
     compare,
-    known_from_column,
+    make_known_from,
 )
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.as_of import fold_changes
@@ -182,7 +182,7 @@ class _Changes:
             [footers[run] for run in sorted(footers)],
             empty_rows().column_names,
             lambda table: compute.is_in(
-                plain(table.column("entity_id")), value_set=ids
+                decode_plain(table.column("entity_id")), value_set=ids
             ),
             entity_ids,
         )
@@ -234,7 +234,7 @@ class _Changes:
         self.footer.publications.append(entry)
         run = pa.repeat(pa.scalar(self.footer.run), len(rows)).dictionary_encode()
         return rows.append_column(
-            KNOWN_FROM, known_from_column(len(rows), moment)
+            KNOWN_FROM, make_known_from(len(rows), moment)
         ).append_column(RUN, run)
 
     def _known_from(self, last: Recorded | None, creation: datetime) -> datetime:

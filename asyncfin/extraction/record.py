@@ -16,7 +16,7 @@ from typing import IO
 from attrs import field, frozen
 
 from asyncfin import EntityAnswer, Panel
-from asyncfin.analysis.changes import ambiguous_series
+from asyncfin.analysis.changes import find_ambiguous
 from asyncfin.errors import ManifestMismatchError, own_version
 from asyncfin.extraction.place import Moment, Place, structure
 from asyncfin.extraction.question import (
@@ -64,7 +64,7 @@ class Record:
     query: str = ""
 
 
-def panels_of(answer: EntityAnswer) -> list[Panel]:
+def check_panels(answer: EntityAnswer) -> list[Panel]:
     """Return the panels of an entity, that of the original values first."""
     panels = answer.panel, answer.restated
     return [panel for panel in panels if panel is not None]
@@ -74,7 +74,7 @@ def encode(
     answer: EntityAnswer, question: SharedQuestion, *, requests: int
 ) -> tuple[Record, bytes]:
     """Write what an entity has as a Parquet file, with its record."""
-    panels = panels_of(answer)
+    panels = check_panels(answer)
     panel, tables = panels[0], list(map(Panel.to_arrow, panels))
     (facts,) = json.loads(tables[0].schema.metadata[METADATA])["panels"]
     select = question.select
@@ -86,7 +86,7 @@ def encode(
         "value_version": question.value_version,
         "missing": dict(answer.missing),
         "requests": requests,
-        "ambiguous": sorted(ambiguous_series(panel)),
+        "ambiguous": sorted(find_ambiguous(panel)),
         "version": own_version(),
     }
     metadata = {METADATA: json.dumps({"format": FORMAT, "panels": [facts]})}

@@ -82,7 +82,7 @@ COLUMNS = (
 
 
 @cache
-def arrow_type(name: str) -> Any:
+def make_arrow_type(name: str) -> Any:
     """Return the Arrow type of a name in docs/schema.md."""
     match name:
         case "word":
@@ -127,7 +127,7 @@ class Tabular:
             SelectionError: as for `select`.
             ImportError: pyarrow is not installed.
         """
-        fields = [(column.name, arrow_type(column.type)) for column in COLUMNS]
+        fields = [(column.name, make_arrow_type(column.type)) for column in COLUMNS]
         table: pyarrow.Table = pa.Table.from_pylist(
             list(self.rows(select)), pa.schema(fields)
         )
@@ -135,7 +135,7 @@ class Tabular:
 
     def to_pandas(self, select: Select | None = None) -> pandas.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of pandas."""
-        return pandas_frame(self.to_arrow(select))
+        return make_pandas_frame(self.to_arrow(select))
 
     def to_polars(self, select: Select | None = None) -> polars.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of polars."""
@@ -157,7 +157,7 @@ class Tabular:
         raise TypeError("a Catalogue is not an array: write catalogue.to_pandas()")
 
 
-def pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:
+def make_pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:
     """Return a table of Arrow as a DataFrame with plain strings.
 
     Of dictionaries pandas makes categories, and its groups are then of all of them:

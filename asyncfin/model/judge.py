@@ -253,7 +253,7 @@ class Judged(NamedTuple):
     def error(self) -> SelectionError:
         """Return the error about what is missing, or means more than one series."""
         message = self.problem or explain(self.catalogue, self.missing)
-        notes = unstated_notes(self.catalogue, self.select)
+        notes = note_unstated(self.catalogue, self.select)
         return SelectionError("; ".join((message, *notes)), missing=self.missing)
 
 
@@ -316,7 +316,7 @@ def _find_conflict(
     return conditions
 
 
-def unstated_notes(catalogue: Any, select: Select) -> Iterator[str]:
+def note_unstated(catalogue: Any, select: Select) -> Iterator[str]:
     """Yield a line for each word of a Select about the series that state none, and meet
     all conditions about what they state.
 
@@ -372,7 +372,7 @@ def has_nothing(select: Select, missing: Missing) -> bool:
     return False
 
 
-def missing_in_all(missings: Iterable[Missing]) -> Missing:
+def find_common_missing(missings: Iterable[Missing]) -> Missing:
     """Return the names that are missing in all of these, by field, in the order of the
     first.
     """

@@ -167,7 +167,7 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
         if isinstance(label, str):
             period = read_label(label)
         if period is None:
-            guess = intended_period(label)
+            guess = guess_period(label)
             raise SelectionError(
                 "period must be a label such as FY2024, FY2024-Q3, FY2024-H1, "
                 f"FY2024-9M or FY2024-11-05M, not {checks.short_repr(label)}",
@@ -205,7 +205,7 @@ def read_label(text: str) -> Period | None:
     return period
 
 
-def fiscal_month(period: Period) -> str:
+def write_fiscal_month(period: Period) -> str:
     """Return the fiscal month in which a period ends: FY2024-09."""
     return f"FY{period.year:04d}-{period.end_month:02d}"
 
@@ -246,7 +246,7 @@ _MISTAKEN = (
 )
 
 
-def intended_period(value: object) -> Period | None:
+def guess_period(value: object) -> Period | None:
     """Return the period that a value probably means, e.g. for FY23, 1Q23, "2024" or
     2024, or None.
     """
@@ -280,9 +280,9 @@ def _read_mistaken(text: str) -> Period | None:
     return _make_part(year, part)
 
 
-def period_hint(value: object) -> str:
+def write_hint(value: object) -> str:
     """Return ``; write "FY2023"`` for a value that probably means a period, or ""."""
-    period = intended_period(value)
+    period = guess_period(value)
     if period is None:
         return ""
     return f'; write "{period.label}"'

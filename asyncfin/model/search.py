@@ -44,7 +44,7 @@ _MOST_METRICS = 3
 _CAMEL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-def words_of(text: str) -> list[str]:
+def read_words(text: str) -> list[str]:
     """Return the words of a text in lower case: "DilutedRevenue" has two, "EPS" those
     that it stands for.
     """
@@ -67,7 +67,7 @@ def stem(word: str) -> str:
 
 def _split(text: str) -> Words:
     """Return the words of a text that count, in the singular."""
-    return frozenset(map(stem, words_of(text))) - _STOP
+    return frozenset(map(stem, read_words(text))) - _STOP
 
 
 def _keep_strong(words: Words, weak_words: Words) -> Words:
@@ -255,13 +255,13 @@ def search(
     """
     entries: list[Entry] = catalogue._search_entries
     # A text of more words is not a search, and each of them takes time.
-    words = _split(" ".join(words_of(text)[:_MAX_WORDS]))
+    words = _split(" ".join(read_words(text)[:_MAX_WORDS]))
     ranks: _Ranked = []
     if words:
         strong_words = _keep_strong(words, _WEAK)
         ranks = _find_named(entries, text, strong_words, words - strong_words)
         ranks = ranks or _find_loosely(entries, strong_words)
-    elif not words_of(text):
+    elif not read_words(text):
         ranks = [(entry, Rank.EXACT, 0) for entry in entries]
     limit = _find_ended_limit(last_periods.values())
     matches: list[Match] = []
@@ -353,7 +353,7 @@ def find_close_metrics(catalogue: Any, name: str) -> list[str]:
     """
     # Of "us-gaap:Revenue" the last part is what is meant.
     words = re.split("[:/]", name)[-1]
-    if len(name) > LONGEST or not words_of(words):
+    if len(name) > LONGEST or not read_words(words):
         return []
     matches = search(catalogue, words, {})
     metric_ids = dict.fromkeys(match.series.metric_id for match in matches)

@@ -15,10 +15,10 @@ from asyncfin.errors import SelectionError
 from asyncfin.model.period import (
     LEAST_BARE_YEAR,
     Period,
-    fiscal_month,
-    intended_period,
-    period_hint,
+    guess_period,
     read_label,
+    write_fiscal_month,
+    write_hint,
 )
 from asyncfin.words import counted, listed, spanned
 
@@ -49,7 +49,7 @@ def _read_bound(name: str, value: Bound | None, month: int) -> Period | None:
         raise SelectionError(
             f"{name} must be a year, a fiscal month (year, month) or a period such as "
             "FY2024-Q3, not "
-            f"{checks.short_repr(value)}{period_hint(value)}"
+            f"{checks.short_repr(value)}{write_hint(value)}"
         )
     return value
 
@@ -86,7 +86,7 @@ def _read_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
         if not isinstance(period, Period):
             raise SelectionError(
                 "periods must be Periods or their labels, not "
-                f"{checks.short_repr(period)}{period_hint(period)}"
+                f"{checks.short_repr(period)}{write_hint(period)}"
             )
         # The spec does not define a repeated period, so it is rejected.
         if period in periods:
@@ -186,9 +186,9 @@ class _Bounded(_Listed):
     def __attrs_post_init__(self) -> None:
         start, end = self.start, self.end
         if start is not None and end is not None and end < start:
+            first, last = write_fiscal_month(start), write_fiscal_month(end)
             raise SelectionError(
-                f"end must not be before the start: {fiscal_month(end)} is before "
-                f"{fiscal_month(start)}"
+                f"end must not be before the start: {last} is before {first}"
             )
 
     def admits(self, period: Period) -> bool:
@@ -206,13 +206,17 @@ class _Bounded(_Listed):
 
     def _write_ends(self) -> str:
         """Return the ends as a clause for people; "" without any."""
-        start, end = self.start, self.end
-        if start and end:
-            return f" that end from {fiscal_month(start)} to {fiscal_month(end)}"
-        if start:
-            return f" that end in {fiscal_month(start)} or later"
-        if end:
-            return f" that end in {fiscal_month(end)} or earlier"
+        first = last = ""
+        if self.start is not None:
+            first = write_fiscal_month(self.start)
+        if self.end is not None:
+            last = write_fiscal_month(self.end)
+        if first and last:
+            return f" that end from {first} to {last}"
+        if first:
+            return f" that end in {first} or later"
+        if last:
+            return f" that end in {last} or earlier"
         return ""
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
@@ -440,7 +444,7 @@ def _read_selection(value: object) -> PeriodSelection | None:
     entries = value if isinstance(value, (list, tuple, set)) else [value]
     periods: dict[Period, None] = {}
     for entry in entries:
-        period = intended_period(entry)
+        period = guess_period(entry)
         if period is None:
             return _read_words(value) if isinstance(value, str) else None
         periods[period] = None

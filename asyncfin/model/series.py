@@ -14,7 +14,7 @@ from msgspec import Struct
 from asyncfin import suggest
 from asyncfin.checks import short_repr
 from asyncfin.errors import SelectionError, printable
-from asyncfin.model.period import Period, period_hint
+from asyncfin.model.period import Period, write_hint
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.words import counted, listed, spanned
 
@@ -96,7 +96,7 @@ IDENTITY = ("metric_id", "reporting_group_id", "scopes")
 triple = attrgetter(*IDENTITY)
 
 
-def cell_of(series: "CatalogueSeries | Series", name: str) -> str | None:
+def read_cell(series: "CatalogueSeries | Series", name: str) -> str | None:
     """Return a field of a series as the text of a cell, a scope path in its text form;
     None without one.
     """
@@ -173,10 +173,10 @@ class Value(Struct, frozen=True, gc=False, kw_only=True):
     sources: tuple[Source, ...] = ()
 
     def __str__(self) -> str:
-        return printable(shown_text(self))
+        return printable(write_value(self))
 
 
-def shown_text(value: Value) -> str:
+def write_value(value: Value) -> str:
     """Return the text of a value; its number if the text is blank, which would read as
     a gap.
     """
@@ -261,7 +261,7 @@ class Series:
         if key not in self.periods:
             hint = ""
             if not isinstance(key, Period):
-                hint = period_hint(key)
+                hint = write_hint(key)
             raise SelectionError(
                 f"period must be one of the panel's, not {short_repr(period)}: it has "
                 f"{spanned(self.periods) or 'none'}{hint}"
@@ -276,14 +276,14 @@ class Series:
             return printable(head)
         *_, (period, latest) = self.observations()
         span = spanned(periods)
-        return printable(f"{head}, {span}; in {period} {shown_text(latest)}")
+        return printable(f"{head}, {span}; in {period} {write_value(latest)}")
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
         rows = []
         for period, value in self.observations():
-            rows.append((period.label, shown_text(value), value.fill_type))
+            rows.append((period.label, write_value(value), value.fill_type))
         tables = []
         if rows:
             tables.append(Table(("period", "value", "fill type"), rows))

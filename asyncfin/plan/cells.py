@@ -107,7 +107,7 @@ class Cells:
         """The share of wanted cells in the table of their metrics and paths."""
         return len(self.wanted) / (len(self._metric_ids) * len(self._wanted_paths))
 
-    def cross_product(self, home: Sequence[CatalogueSeries]) -> CrossProduct:
+    def make_product(self, home: Sequence[CatalogueSeries]) -> CrossProduct:
         """Return the query for these series: their metrics, paths and groups, and no
         others.
         """
@@ -129,15 +129,15 @@ class Cells:
             return CrossProduct(home, metric_ids, scope_paths, None, candidates)
         return CrossProduct(home, metric_ids, scope_paths, tuple(groups), matches)
 
-    def single_query(self) -> CrossProduct | None:
+    def find_single_product(self) -> CrossProduct | None:
         """Return a single query for all wanted series, if the caps allow one."""
         if len(self._metric_ids) > MAX_METRIC_IDS:
             return None
         if len(self._wanted_paths) > MAX_SCOPE_COMBINATIONS:
             return None
-        return self.cross_product(list(chain.from_iterable(self.wanted.values())))
+        return self.make_product(list(chain.from_iterable(self.wanted.values())))
 
-    def oversized_cells(self) -> list[Cell]:
+    def list_oversized(self) -> list[Cell]:
         """Return the cells that have more than a page of series."""
         cells = []
         for cell in self.wanted:
@@ -145,7 +145,7 @@ class Cells:
                 cells.append(cell)
         return cells
 
-    def views(self, cells: SeriesByCell) -> Iterator[View]:
+    def make_views(self, cells: SeriesByCell) -> Iterator[View]:
         """Yield the views of queries that name all wanted groups, and of queries that
         name some of them.
 
@@ -157,7 +157,7 @@ class Cells:
         yield View(self._matched, cells)
         if not self._groups_apart:
             return
-        sets = zip(self._matched_apart, self._separate_sets(cells), strict=True)
+        sets = zip(self._matched_apart, self._split_sets(cells), strict=True)
         for counts, set_cells in sets:
             if set_cells:
                 yield View(counts, set_cells)
@@ -186,14 +186,14 @@ class Cells:
     @cached_property
     def _matched(self) -> CountsByLine:
         """What a query that names all wanted groups matches, by line."""
-        return by_line(self._known_to_named)
+        return count_by_line(self._known_to_named)
 
     @cached_property
     def _matched_apart(self) -> list[CountsByLine]:
         """What a query that names one of the sets of groups matches, by line."""
-        return list(map(by_line, self._separate_sets(self.known)))
+        return list(map(count_by_line, self._split_sets(self.known)))
 
-    def _separate_sets(self, cells: SeriesByCell) -> list[SeriesByCell]:
+    def _split_sets(self, cells: SeriesByCell) -> list[SeriesByCell]:
         """Return the cells of each set of groups separately."""
         set_of: dict[str, int] = {}
         for index, groups in enumerate(self._groups_apart):
@@ -232,7 +232,7 @@ class Cells:
         return sets if len(sets) > 1 else []
 
 
-def by_line(cells: SeriesByCell) -> CountsByLine:
+def count_by_line(cells: SeriesByCell) -> CountsByLine:
     """Return how many series cells have, by metric and path, and by path and metric."""
     by_metric: dict[int, dict[int, int]] = {}
     by_path: dict[int, dict[int, int]] = {}
@@ -242,7 +242,9 @@ def by_line(cells: SeriesByCell) -> CountsByLine:
     return by_metric, by_path
 
 
-def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> int:
+def count_least_requests(
+    series: int, crossings: Collection[tuple[object, object]]
+) -> int:
     """Return how many requests the caps of spec 8 make necessary for so many series at
     these crossings.
 

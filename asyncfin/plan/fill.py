@@ -26,7 +26,7 @@ from asyncfin.model.query import (
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Batch, Plan, batches_of
+from asyncfin.plan.plan import Batch, Plan, make_batches
 
 L = TypeVar("L")
 _series_id = attrgetter("series_id")
@@ -34,7 +34,7 @@ _metric = attrgetter("metric_id")
 _path = attrgetter("scopes")
 
 
-def for_cache(
+def adapt_to_cache(
     plan: Plan, cached_ids: Set[str], unlisted_ids: Set[str], *, fill: bool = True
 ) -> Plan:
     """Return a plan that requests only what is not cached, and what is not known to be
@@ -61,7 +61,7 @@ def for_cache(
         if home_ids == set(map(_series_id, missing_series)):
             return plan  # nothing was cached since it was made
     version = plan.question.value_version
-    batches = batches_of(plan.catalogue, missing_series, periods, version)
+    batches = make_batches(plan.catalogue, missing_series, periods, version)
     if fill:
         batches = _fill_batches(batches, plan.catalogue, available)
     return evolve(plan, batches=batches, cached=tuple(cached_series))

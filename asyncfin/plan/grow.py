@@ -7,7 +7,7 @@ with many series are used up together. Then the batch takes the lines that waste
 of the page and add most. When nothing near fits any more, the next hub starts in the
 same batch, on the side with fewer lines left.
 
-Batches are grown in several views of the table (see `Cells.views`).
+Batches are grown in several views of the table (see `Cells.make_views`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncfin.plan.cells import (
     CountsByLine,
     SeriesByCell,
     View,
-    by_line,
+    count_by_line,
 )
 
 # Bounds on the time that one batch takes to plan; more of each changed no plan of a
@@ -57,14 +57,14 @@ def grow(
     # original.
     unassigned_cells = dict(series_by_cell)
     unassigned_count = sum(map(len, unassigned_cells.values()))
-    views = (_Growth(view, spare) for view in cells.views(unassigned_cells))
+    views = (_Growth(view, spare) for view in cells.make_views(unassigned_cells))
     growths = [next(views)]
     homes: list[Sequence[CatalogueSeries]] = []
     largest_count = MAX_PAGE_SIZE
     while 0 < unassigned_count <= largest_count * (limit - len(homes)):
         # The first view, of all groups, is usually the best; the others are made only
         # if it leaves room.
-        best, batch = growths[0].series(), growths[0].batch()
+        best, batch = growths[0].list_series(), growths[0].make_batch()
         if len(best) < enough:
             growths += views
             for growth in growths[1:]:
@@ -72,9 +72,9 @@ def grow(
                 # of theirs is better.
                 if growth.left <= len(best):
                     continue
-                series = growth.series()
+                series = growth.list_series()
                 if len(series) > len(best):
-                    best, batch = series, growth.batch()
+                    best, batch = series, growth.make_batch()
                 if len(best) >= enough:
                     break
         if not best:
@@ -106,14 +106,14 @@ class _Growth:
         self._table = _Counts(view.counts, fitting)
         self._batch: list[Cell] | None = None
 
-    def batch(self) -> list[Cell]:
+    def make_batch(self) -> list[Cell]:
         if self._batch is None:
-            self._batch = _GrowingBatch(self._table, self._spare).cells()
+            self._batch = _GrowingBatch(self._table, self._spare).list_cells()
         return self._batch
 
-    def series(self) -> list[CatalogueSeries]:
+    def list_series(self) -> list[CatalogueSeries]:
         series: list[CatalogueSeries] = []
-        for cell in self.batch():
+        for cell in self.make_batch():
             series += self._unassigned[cell]
         return series
 
@@ -142,7 +142,7 @@ class _Counts:
 
     def __init__(self, counts: CountsByLine, unassigned_cells: SeriesByCell) -> None:
         self.matched = counts
-        self.unassigned = by_line(unassigned_cells)
+        self.unassigned = count_by_line(unassigned_cells)
         self.total: list[dict[int, int]] = []
         self._hubs: list[list[tuple[int, int]]] = []
         for side in self.unassigned:
@@ -174,7 +174,7 @@ class _Counts:
                 if not cells:
                     del table[line]
 
-    def largest_hub(self) -> tuple[int, int] | None:
+    def find_largest_hub(self) -> tuple[int, int] | None:
         """Return the side and the line with the most partners left."""
         tops = []
         for side in (0, 1):
@@ -202,7 +202,7 @@ class _Counts:
                 heappop(hubs)
         return None
 
-    def hubs(self, side: int) -> Generator[int, None, None]:
+    def iterate_hubs(self, side: int) -> Generator[int, None, None]:
         """Yield the lines with the most partners left, in that order."""
         hubs_seen: list[tuple[int, int]] = []
         try:
@@ -231,19 +231,19 @@ class _GrowingBatch:
         self._gain: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._near: list[tuple[float, int, int, int]] = []
         self._room = MAX_PAGE_SIZE
-        self._hubs = (table.hubs(0), table.hubs(1))
+        self._hubs = (table.iterate_hubs(0), table.iterate_hubs(1))
         # Several hubs in the same batch: lines without neighbours would otherwise leave
         # pages half empty.
-        hub = table.largest_hub()
+        hub = table.find_largest_hub()
         while hub is not None:
             self.start(*hub)
             self._fill()
             self._spare = 0  # only the first hub leaves lines to another
-            hub = self.next_hub()
+            hub = self.find_next_hub()
         for hubs in self._hubs:
             hubs.close()
 
-    def cells(self) -> list[Cell]:
+    def list_cells(self) -> list[Cell]:
         """Return the unassigned cells of the chosen lines."""
         paths_of, paths = self._table.unassigned[0], self._chosen[1]
         cells: list[Cell] = []
@@ -252,10 +252,10 @@ class _GrowingBatch:
             cells += [(metric, path) for path in candidates if path in paths]
         return cells
 
-    def _free(self, side: int) -> int:
+    def _count_free(self, side: int) -> int:
         return MAX_LINES[side] - len(self._chosen[side]) - self._spare
 
-    def _sum_cost(self, side: int, line: int) -> int:
+    def _count_cost(self, side: int, line: int) -> int:
         """Return how many more series the batch would match with this line."""
         # Planning spends most of its time here: walk along whichever of the two is
         # shorter.
@@ -279,10 +279,10 @@ class _GrowingBatch:
         page evenly.
         """
         partners = self._table.unassigned[side][hub]
-        if len(partners) <= self._free(1 - side):
-            self.choose(side, hub, self._sum_cost(side, hub))
+        if len(partners) <= self._count_free(1 - side):
+            self.choose(side, hub, self._count_cost(side, hub))
             return
-        self._room -= self._sum_cost(side, hub)
+        self._room -= self._count_cost(side, hub)
         self._chosen[side][hub] = None
         self.fill_evenly(1 - side, partners)
 
@@ -293,12 +293,12 @@ class _GrowingBatch:
                 by_total.setdefault(self._table.total[side][line], []).append(line)
         totals = sorted(by_total)
         missing = self._room
-        while totals and self._room and self._free(side):
-            total = _find_closest(totals, missing / self._free(side))
+        while totals and self._room and self._count_free(side):
+            total = _find_closest(totals, missing / self._count_free(side))
             line = by_total[total].pop()
             if not by_total[total]:
                 totals.remove(total)
-            cost = self._sum_cost(side, line)
+            cost = self._count_cost(side, line)
             if cost <= self._room:
                 self.choose(side, line, cost)
                 missing -= total
@@ -313,9 +313,9 @@ class _GrowingBatch:
             # When the gain of a line changes, its old entry stays in the heap next to a
             # newer one.
             is_outdated = self._gain[side][line] != -gain
-            if is_outdated or line in self._chosen[side] or not self._free(side):
+            if is_outdated or line in self._chosen[side] or not self._count_free(side):
                 continue
-            cost = self._sum_cost(side, line)
+            cost = self._count_cost(side, line)
             if cost > self._room:
                 continue
             # An entry's waste may be outdated, and waste only grows: examine it again
@@ -326,26 +326,26 @@ class _GrowingBatch:
             else:
                 self.choose(side, line, cost)
 
-    def next_hub(self) -> tuple[int, int] | None:
+    def find_next_hub(self) -> tuple[int, int] | None:
         """Return the side and line of the next hub that fits; one that does not fit now
         never will.
         """
-        if not self._room or not self._free(0) or not self._free(1):
+        if not self._room or not self._count_free(0) or not self._count_free(1):
             return None
         # A hub takes one line of its side and many of the other, so the scarcer side is
         # the hub's.
-        for side in sorted((0, 1), key=self._free):
+        for side in sorted((0, 1), key=self._count_free):
             for line in self._hubs[side]:
-                if line not in self._chosen[side] and self._fits(side, line):
+                if line not in self._chosen[side] and self._can_fit(side, line):
                     return side, line
         return None
 
-    def _fits(self, side: int, line: int) -> bool:
+    def _can_fit(self, side: int, line: int) -> bool:
         """Return whether a hub fits together with one of its first partners."""
-        room = self._room - self._sum_cost(side, line)
+        room = self._room - self._count_cost(side, line)
         cells = self._table.matched[side][line]
         for partner in islice(self._table.unassigned[side][line], _PARTNERS_TRIED):
-            if self._sum_cost(1 - side, partner) + cells[partner] <= room:
+            if self._count_cost(1 - side, partner) + cells[partner] <= room:
                 return True
         return False
 

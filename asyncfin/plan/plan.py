@@ -22,10 +22,15 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
 from asyncfin.model.selection import FiscalRange, Resolved, Trailing, resolve
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.cells import Cells, CrossProduct, SeriesByCell, lower_bound
+from asyncfin.plan.cells import (
+    Cells,
+    CrossProduct,
+    SeriesByCell,
+    count_least_requests,
+)
 from asyncfin.plan.grow import grow
 from asyncfin.plan.question import Question
-from asyncfin.plan.strips import strips
+from asyncfin.plan.strips import pack_strips
 from asyncfin.words import counted, named_entity
 
 # With fewer of its cells wanted, a table is grown first: most of a page of a strip
@@ -107,7 +112,7 @@ class Plan:
         for series in self.series:
             if series.series_id in home_ids:
                 crossings.add((series.metric_id, series.scopes))
-        return lower_bound(len(home_ids), crossings)
+        return count_least_requests(len(home_ids), crossings)
 
     def _describe_periods(self) -> str:
         if self.periods is None:
@@ -164,7 +169,7 @@ class Plan:
         return document(str(self).split("\n"), ())
 
 
-def batches_of(
+def make_batches(
     catalogue: Catalogue,
     series: Sequence[CatalogueSeries],
     periods: Resolved | None,
@@ -198,19 +203,19 @@ def batches_of(
 
 def _find_products(cells: Cells) -> list[CrossProduct]:
     """Find the products that the batches name, in the fewest requests."""
-    single = cells.single_query()
+    single = cells.find_single_product()
     if single is not None and single.requests == 1:
         return [single]
     # What follows a cursor is planned first: neither strips nor grown batches can
     # contain it.
     remainder = dict(cells.wanted)
     products = []
-    for cell in cells.oversized_cells():
-        products.append(cells.cross_product(remainder.pop(cell)))
+    for cell in cells.list_oversized():
+        products.append(cells.make_product(remainder.pop(cell)))
     wanted_count = sum(map(len, cells.wanted.values()))
-    bound = lower_bound(wanted_count, cells.wanted) - _count_requests(products)
+    bound = count_least_requests(wanted_count, cells.wanted) - _count_requests(products)
     homes = _find_homes(cells, remainder, bound)
-    products += map(cells.cross_product, homes)
+    products += map(cells.make_product, homes)
     # Two pages in a row take twice as long as batches at once: worth it where it saves
     # one request of three.
     if single is not None and single.requests <= 2 < _count_requests(products):
@@ -227,7 +232,7 @@ def _find_homes(
     homes: list[Sequence[CatalogueSeries]] | None = None
     enough = bound + bound // _FEW
     if series_by_cell and cells.density > _DENSE:
-        homes = strips(cells, series_by_cell, enough=enough)
+        homes = pack_strips(cells, series_by_cell, enough=enough)
     if not homes or len(homes) > _CLOSE * bound:
         # Quickly first, by the first view alone; with all views, which takes longer,
         # only if it may pay.
@@ -242,7 +247,9 @@ def _find_homes(
     # Tables of small dense blocks, and of hubs that cross.
     if len(homes) > _CLOSE * bound:
         limit = len(homes)
-        result = strips(cells, series_by_cell, enough=enough, limit=limit, sparse=True)
+        result = pack_strips(
+            cells, series_by_cell, enough=enough, limit=limit, sparse=True
+        )
         homes = result or homes
     if len(homes) > _CLOSE * bound:
         limit = len(homes) - 1

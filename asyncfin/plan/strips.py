@@ -16,12 +16,12 @@ from typing import TypeAlias
 
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.cells import MAX_LINES, Cells, SeriesByCell, View, by_line
+from asyncfin.plan.cells import MAX_LINES, Cells, SeriesByCell, View, count_by_line
 
 CountsOfLines: TypeAlias = Mapping[int, Mapping[int, int]]
 
 
-def strips(
+def pack_strips(
     cells: Cells,
     series_by_cell: SeriesByCell,
     *,
@@ -37,7 +37,7 @@ def strips(
     The way with the fewest batches is taken, or the first with at most `enough`. None:
     no way has fewer than `limit`.
     """
-    views = cells.views(series_by_cell)
+    views = cells.make_views(series_by_cell)
     best: list[Sequence[CatalogueSeries]] | None = None
     # The views of sets are made only if the first one is not enough.
     for view_group in filter(None, map(list, (islice(views, 1), views))):
@@ -59,7 +59,7 @@ def _pack_homes(
     """Yield the home series of each page, with the lines of one side cut into
     strips.
     """
-    by_side = by_line(view.cells)[side]
+    by_side = count_by_line(view.cells)[side]
     # The lines of a block share their first crossing line, wherever they are in the
     # catalogue.
     order = sorted(by_side)

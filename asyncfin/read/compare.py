@@ -14,7 +14,7 @@ from attrs import define, evolve, field
 from asyncfin import checks
 from asyncfin.errors import AsyncfinError, DatasetChangedError, SelectionError, ends_all
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.judge import Missing, explain, missing_in_all
+from asyncfin.model.judge import Missing, explain, find_common_missing
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import (
@@ -76,7 +76,7 @@ async def compare(
                 panels[entity_id] = panel
                 read.add(panel)
     missing = {name: state.list_missing(panel) for name, panel in panels.items()}
-    common = missing_in_all(missing.values())
+    common = find_common_missing(missing.values())
     # Periods that do not exist yet are not a mistake.
     unknown = {name: names for name, names in common.items() if name != "periods"}
     comparison = Comparison(

@@ -31,8 +31,8 @@ from attrs import evolve
 from asyncfin.errors import DatasetChangedError, IncompleteResultError, SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import FiscalRange, Trailing
-from asyncfin.plan.fill import for_cache
-from asyncfin.plan.plan import Batch, Plan, batches_of
+from asyncfin.plan.fill import adapt_to_cache
+from asyncfin.plan.plan import Batch, Plan, make_batches
 from asyncfin.plan.question import Question
 from asyncfin.read.batch import send_batches
 from asyncfin.read.publications import (
@@ -198,7 +198,7 @@ async def plan_for(read: Read, question: Question, catalogue: Catalogue) -> Plan
     plan = Plan(question, catalogue, periods, series)
     if read.cache is None:
         version = question.value_version
-        make = partial(batches_of, catalogue, series, periods, version)
+        make = partial(make_batches, catalogue, series, periods, version)
         is_large = len(series) > _PLANNED_INLINE
         batches = await _run(make, aside=is_large)
         plan = evolve(plan, batches=batches)
@@ -226,7 +226,9 @@ async def _plan_missing(read: Read, plan: Plan, blocks: tuple[Block, ...]) -> Pl
     count = len(missing_ids)
     if missing_ids and read.fills_cache:
         count = len(plan.catalogue)  # filling a single batch looks at all of it
-    make = partial(for_cache, plan, cached_ids, unlisted_ids, fill=read.fills_cache)
+    make = partial(
+        adapt_to_cache, plan, cached_ids, unlisted_ids, fill=read.fills_cache
+    )
     return await _run(make, aside=count > _PLANNED_INLINE)
 
 
@@ -327,7 +329,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     version = plan.question.value_version
     every_period = plan.catalogue.resolve(FiscalRange())
     while missing := stitch.list_missing():
-        batches = batches_of(plan.catalogue, missing, every_period, version)
+        batches = make_batches(plan.catalogue, missing, every_period, version)
         async with send_batches(read, stitch, batches) as pages:
             round_blocks = [block async for block in pages]
         if not round_blocks:

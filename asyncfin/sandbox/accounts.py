@@ -67,7 +67,7 @@ class Token:
     permissions: tuple[str, ...]
     audience: str
 
-    def grants(self, permission: str, base_url: str) -> bool:
+    def has_permission(self, permission: str, base_url: str) -> bool:
         """Return whether a permission is held, by its short name or its full identifier
         (spec 4.4).
         """
@@ -86,7 +86,7 @@ class Counts(Protocol):
 
     def count(self, account: str, day: date, operation: str) -> None: ...
 
-    def counts(
+    def list_counts(
         self, account: str, start: date, end: date
     ) -> list[tuple[str, str, int]]: ...
 
@@ -117,14 +117,16 @@ class Meter:
         # day.
         requests_today = sum(
             requests
-            for *_, requests in self.counts.counts(account.name, now.date(), now.date())
+            for *_, requests in self.counts.list_counts(
+                account.name, now.date(), now.date()
+            )
         )
         if account.allowance is not None and requests_today >= account.allowance:
             # Allowances are of UTC days (spec 8).
             midnight = datetime.combine(
                 now.date() + timedelta(days=1), datetime.min.time(), UTC
             )
-            raise too_many(
+            raise reject_excess(
                 "daily_allowance_reached",
                 "The account's data requests of today are spent.",
                 (midnight - now).total_seconds(),
@@ -138,7 +140,7 @@ class Meter:
         # For float arithmetic: a client that waits exactly Retry-After must not be
         # rejected again.
         if (wait := earliest - self.time() - 1e-9) > 0:
-            raise too_many(
+            raise reject_excess(
                 "rate_limited", "Too many data requests in a short time.", wait
             )
 
@@ -153,7 +155,7 @@ class Meter:
             )
 
 
-def too_many(code: str, message: str, seconds: float) -> RejectionError:
+def reject_excess(code: str, message: str, seconds: float) -> RejectionError:
     # Whole seconds, rounded up (spec 8 rule 4): rounded down, it would name a moment of
     # one more rejection.
     return RejectionError(
@@ -161,7 +163,7 @@ def too_many(code: str, message: str, seconds: float) -> RejectionError:
     )
 
 
-def usage(query: str, account: Account, meter: Meter) -> Usage:
+def report_usage(query: str, account: Account, meter: Meter) -> Usage:
     """Return the account's data requests of every day of a range (spec 4.4)."""
     parameters = read_fields(query_parameters(query), UsageParameters)
     # What happens without a date is not shown in spec 4.4. Today is the smallest
@@ -179,7 +181,7 @@ def usage(query: str, account: Account, meter: Meter) -> Usage:
     days: dict[date, dict[str, int]] = {
         start + timedelta(days=index): {} for index in range(length)
     }
-    for day, operation, requests in meter.counts.counts(account.name, start, end):
+    for day, operation, requests in meter.counts.list_counts(account.name, start, end):
         days[date.fromisoformat(day)][operation] = requests
     return Usage(
         start,
@@ -188,7 +190,7 @@ def usage(query: str, account: Account, meter: Meter) -> Usage:
     )
 
 
-def limits(account: Account) -> Limits:
+def report_limits(account: Account) -> Limits:
     """Return credits and research runs (spec 4.5): fixed figures, for nothing here
     spends them.
     """

@@ -11,17 +11,17 @@ from typing import Any
 
 from msgspec.json import encode
 
-from asyncfin.sandbox.cursor import fingerprint, start_of
-from asyncfin.sandbox.dataset_file import period_object
+from asyncfin.sandbox.cursor import find_start, hash_selection
+from asyncfin.sandbox.dataset_file import make_period
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.encode import open_json
-from asyncfin.sandbox.query import cursor_member, cut_page, next_cursor
+from asyncfin.sandbox.query import cut_page, make_cursor, write_cursor
 from asyncfin.sandbox.reader import query_parameters, read_fields
 from asyncfin.sandbox.schema import CatalogueParameters
 from asyncfin.sandbox.store import Current, Store
 
 
-def catalogue_page(
+def write_catalogue_page(
     query: str, current: Current, store: Store, dialect: Dialect
 ) -> bytes:
     """Return the JSON of the page that a query string asks for."""
@@ -31,8 +31,8 @@ def catalogue_page(
         texts["limit"] = int(texts["limit"])
     parameters = read_fields(texts, CatalogueParameters)
     # Any other limit may follow on the next page: the cursor counts series, not pages.
-    bound_to = fingerprint(f"catalogue {current.entity_id}".encode())
-    position = start_of(
+    bound_to = hash_selection(f"catalogue {current.entity_id}".encode())
+    position = find_start(
         parameters.cursor,
         bound_to,
         parameters.expected_dataset_id,
@@ -40,19 +40,19 @@ def catalogue_page(
         dialect,
     )
     page = cut_page(position, store.size(current.number), parameters.limit, dialect)
-    rows = store.catalogue_series(
+    rows = store.read_catalogue(
         current.number, page.series.start, page.series.stop - page.series.start
     )
-    cursor = next_cursor(page, bound_to, current.dataset_id)
+    cursor = make_cursor(page, bound_to, current.dataset_id)
     scope_groups = _list_scope_groups(
         [row[1] for row in rows], position.page, current, dialect
     )
     return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b}' % (
         current.head,
-        encode([period_object(period) for period in current.periods]),
+        encode([make_period(period) for period in current.periods]),
         encode(scope_groups),
         _list_groups(rows, current),
-        cursor_member(cursor, dialect),
+        write_cursor(cursor, dialect),
     )
 
 

@@ -30,7 +30,7 @@ class Position:
     page: int = 0
 
 
-def fingerprint(content: bytes) -> str:
+def hash_selection(content: bytes) -> str:
     """Return a short digest of a selection."""
     return hashlib.blake2b(content, digest_size=12).hexdigest()
 
@@ -47,7 +47,7 @@ def seal(position: Position, selection: str, dataset_id: str) -> str:
     return base64.b64encode(_seal(payload)).decode()
 
 
-def start_of(
+def find_start(
     cursor: str | UnsetType,
     selection: str,
     expected_dataset_id: str | UnsetType,
@@ -66,7 +66,7 @@ def start_of(
     if (
         dialect.cursor_before_pin
         and cursor
-        and unsealed(cursor, selection)[1] != dataset_id
+        and read_cursor(cursor, selection)[1] != dataset_id
     ):
         raise _reject("is of an older publication")
     # A UUID is the same in upper and lower case.
@@ -74,13 +74,13 @@ def start_of(
         raise dataset_changed(dataset_id)
     if isinstance(cursor, UnsetType):
         return Position()
-    position, publication = unsealed(cursor, selection)
+    position, publication = read_cursor(cursor, selection)
     if publication != dataset_id:
         raise dataset_changed(dataset_id)
     return position
 
 
-def unsealed(text: str, selection: str) -> tuple[Position, str]:
+def read_cursor(text: str, selection: str) -> tuple[Position, str]:
     """Return the position that a cursor leads to, and the publication it was made
     for.
     """

@@ -22,9 +22,9 @@ from typing import Any, Literal
 import msgspec
 from attrs import asdict, field, frozen
 
-from asyncfin.sandbox.dataset_file import FORMATS, compacted, read_document
+from asyncfin.sandbox.dataset_file import FORMATS, compact, read_document
 from asyncfin.sandbox.errors import BrokenDatasetError
-from asyncfin.sandbox.reader import WrongPlaceError, parsed, read
+from asyncfin.sandbox.reader import WrongPlaceError, parse_json, read
 from asyncfin.sandbox.schema import Uuid
 
 Period = tuple[int, int, int]
@@ -127,7 +127,7 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
     raise failure
 
 
-def publication_of(source: Any) -> Publication:
+def read_publication(source: Any) -> Publication:
     """Return the publication that a source is, or the last one of a DatasetFile or of
     what `load` accepts.
     """
@@ -145,9 +145,7 @@ def dump(dataset: DatasetFile) -> bytes:
         "format": FORMATS[0],
         "entity_id": dataset.entity_id,
         "name": dataset.name,
-        "publications": [
-            compacted(publication) for publication in dataset.publications
-        ],
+        "publications": [compact(publication) for publication in dataset.publications],
     }
     text = json.dumps(
         document, ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -187,7 +185,7 @@ def _read_content(source: Path | str | bytes, name: str) -> bytes:
 
 def _parse_document(content: bytes, name: str) -> Any:
     try:
-        return parsed(content)
+        return parse_json(content)
     except (ValueError, RecursionError) as error:
         problem = f"is not JSON ({error}); a dataset file is one JSON object"
     raise BrokenDatasetError(name, "$", problem)

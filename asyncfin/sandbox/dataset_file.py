@@ -19,7 +19,7 @@ import msgspec
 from attrs import define, field
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from asyncfin.sandbox.reader import WrongPlaceError, read, shown, suggestion
+from asyncfin.sandbox.reader import WrongPlaceError, read, show, suggest
 from asyncfin.sandbox.schema import MAX_DURATION, EntityId, Month, Uuid, Year
 
 # The first is what `dump` writes. Files of the second have the same tables, and more
@@ -194,10 +194,10 @@ def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
     """
     # First of all: under another format all other keys may be right.
     if isinstance(document, Mapping) and document.get("format") not in FORMATS:
-        text = shown(document.get("format"))
+        text = show(document.get("format"))
         raise WrongPlaceError(
             "$.format",
-            f"is {text}, not a format of this version: write {shown(FORMATS[0])}",
+            f"is {text}, not a format of this version: write {show(FORMATS[0])}",
         )
     file = read(document, _File, "$")
     places = [f"$.publications[{index}]" for index in range(len(file.publications))]
@@ -227,11 +227,11 @@ def _expand(publication: _Publication, place: str) -> dict[str, Any]:
     for index, (previous, period) in enumerate(pairwise(periods), 1):
         if period <= previous:
             fault = (
-                "occurs twice" if period == previous else f"is before {shown(previous)}"
+                "occurs twice" if period == previous else f"is before {show(previous)}"
             )
             raise WrongPlaceError(
                 f"{place}.periods[{index}]",
-                f"is {shown(period)}, which {fault}: sort by year, end month, duration",
+                f"is {show(period)}, which {fault}: sort by year, end month, duration",
             )
     check_ids(publication, place)
     # Each series has an entry in `values` from here on, though a file may leave out one
@@ -245,7 +245,7 @@ def _expand(publication: _Publication, place: str) -> dict[str, Any]:
         if series_id not in formats:
             raise WrongPlaceError(
                 f"{place}.values.{series_id}",
-                f"is not a series of the groups; {suggestion(series_id, formats)}",
+                f"is not a series of the groups; {suggest(series_id, formats)}",
             )
     tables = _Tables.of(publication, periods)
     return {
@@ -273,7 +273,7 @@ def check_timestamp(timestamp: str, place: str) -> None:
         pass
     raise WrongPlaceError(
         f"{place}.created_timestamp",
-        f"is {shown(timestamp)}, not a UTC time: write ISO 8601 such as "
+        f"is {show(timestamp)}, not a UTC time: write ISO 8601 such as "
         "2025-02-01T06:00:00Z",
     )
 
@@ -315,8 +315,8 @@ def check_ids(publication: _Publication, place: str) -> None:
             if member.reporting_group_id != group.reporting_group_id:
                 raise WrongPlaceError(
                     f"{series_place}.reporting_group_id",
-                    f"is {shown(member.reporting_group_id)}, not that of its group:"
-                    f" write {shown(group.reporting_group_id)} or leave it out",
+                    f"is {show(member.reporting_group_id)}, not that of its group:"
+                    f" write {show(group.reporting_group_id)} or leave it out",
                 )
     reject_repeated(
         series, [member.series_id for member in series.values()], "series_id"
@@ -324,7 +324,7 @@ def check_ids(publication: _Publication, place: str) -> None:
     for series_place, member in series.items():
         for number, reference in enumerate(member.scopes):
             if reference not in scopes:
-                text = shown(msgspec.to_builtins(reference))
+                text = show(msgspec.to_builtins(reference))
                 raise WrongPlaceError(
                     f"{series_place}.scopes[{number}]",
                     f"is {text}, not a scope of scope_groups: add it there",
@@ -343,7 +343,7 @@ def reject_repeated(places: Iterable[str], ids: Iterable[str], key: str) -> None
         if other_place != place:
             raise WrongPlaceError(
                 f"{place}.{key}",
-                f"is {shown(entry)}, which {other_place} has: give each its own",
+                f"is {show(entry)}, which {other_place} has: give each its own",
             )
 
 
@@ -365,9 +365,9 @@ class _Tables:
     ) -> _Tables:
         return cls(
             periods,
-            [period_object((year, month, 0)) for year, month, _ in periods],
+            [make_period((year, month, 0)) for year, month, _ in periods],
             [
-                period_object(msgspec.structs.astuple(report))
+                make_period(msgspec.structs.astuple(report))
                 for report in publication.report_periods
             ],
             publication.items,
@@ -449,7 +449,7 @@ class _Tables:
         # Also for an int: JSON can spell one that no float reaches. A NaN fails every
         # comparison.
         if not abs(number) <= sys.float_info.max:
-            raise WrongPlaceError(place, f"is {shown(number)}, not a finite number")
+            raise WrongPlaceError(place, f"is {show(number)}, not a finite number")
         return {
             "number": number,
             "text": format_number(number, pattern)
@@ -474,7 +474,7 @@ class _Tables:
             )
 
 
-def period_object(period: tuple[int, int, int]) -> dict[str, int]:
+def make_period(period: tuple[int, int, int]) -> dict[str, int]:
     """Return the period object of spec 2.1."""
     return dict(zip(("year", "end_month", "duration_months"), period, strict=True))
 
@@ -483,11 +483,11 @@ def format_number(number: float, pattern: str) -> str:
     """Return the number as the display pattern shows it, or plain if the pattern is not
     understood.
     """
-    return formatter(pattern)(number)
+    return make_formatter(pattern)(number)
 
 
 @lru_cache
-def formatter(pattern: str) -> Callable[[float], str]:
+def make_formatter(pattern: str) -> Callable[[float], str]:
     """Make the function that writes a number by this pattern: #,##0 or 0, then
     decimals, then a percent sign.
     """
@@ -573,7 +573,7 @@ class _Compacted:
         ]
 
 
-def compacted(publication: Any) -> dict[str, Any]:
+def compact(publication: Any) -> dict[str, Any]:
     """Return a publication as a file holds it."""
     tables = _Compacted(publication.periods)
     patterns = {

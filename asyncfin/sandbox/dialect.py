@@ -90,7 +90,7 @@ class Dialect:
     gzip: bool = switch(False)
 
 
-def extended(body: bytes) -> bytes:
+def add_extras(body: bytes) -> bytes:
     """Return the same JSON with an unknown field in every object, and unknown values in
     the open sets.
     """

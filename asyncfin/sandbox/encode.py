@@ -49,7 +49,7 @@ def fiscal_end(period: Sequence[int]) -> int:
     return period[0] * 12 + period[1]
 
 
-def path_text(path: Iterable[Sequence[str]]) -> str:
+def write_path(path: Iterable[Sequence[str]]) -> str:
     """Return one text for a scope path of pairs: two paths are equal when their texts
     are.
     """
@@ -61,25 +61,27 @@ def open_json(value: Mapping[str, Any]) -> bytes:
     return encode(value)[:-1]
 
 
-def head_json(publication: Publication) -> bytes:
+def write_head(publication: Publication) -> bytes:
     """Return the dataset metadata (spec 2.2) without the closing brace."""
     fields = ("entity_id", "name", "dataset_id", "created_timestamp")
     return open_json({name: getattr(publication, name) for name in fields})
 
 
-def encoded_series(publication: Publication) -> Iterator[EncodedSeries]:
+def encode_series(publication: Publication) -> Iterator[EncodedSeries]:
     """Yield the series of a publication in catalogue order: by groups, then by the
     series in each.
     """
     count = len(publication.periods)
     for group in publication.groups:
         for series in group["series"]:
-            yield encoded(
+            yield encode_one(
                 series, publication.values.get(series["series_id"], ()), count
             )
 
 
-def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedSeries:
+def encode_one(
+    series: dict[str, Any], rows: Sequence[Any], count: int
+) -> EncodedSeries:
     # Rendered once, when it is published; a page is only joined from these pieces.
     originals = {
         index: _encode_cell(value, "original")
@@ -99,34 +101,36 @@ def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedS
     head = {name: value for name, value in series.items() if name != "description"}
     return EncodedSeries(
         metric_id=series["metric_id"],
-        path=path_text(
+        path=write_path(
             (ref["scope_group_id"], ref["scope_id"]) for ref in series["scopes"]
         ),
         reporting_group_id=series["reporting_group_id"],
-        valued_periods=bits(originals, size),
-        valued_latest=None if latest.keys() == originals.keys() else bits(latest, size),
+        valued_periods=pack_bits(originals, size),
+        valued_latest=None
+        if latest.keys() == originals.keys()
+        else pack_bits(latest, size),
         catalogue=encode(series),
         head=open_json(head),
-        original=lines(originals, count),
+        original=join_cells(originals, count),
         # A series that was never restated is stored once, not twice.
-        latest=None if latest == originals else lines(latest, count),
+        latest=None if latest == originals else join_cells(latest, count),
     )
 
 
-def bits(indexes: Iterable[int], size: int) -> bytes:
+def pack_bits(indexes: Iterable[int], size: int) -> bytes:
     # A number of as many bits as periods: to find those that any of the series has is
     # one OR for each.
     return sum(1 << index for index in indexes).to_bytes(size, "little")
 
 
 def _encode_cell(value: Mapping[str, Any], value_version: str) -> bytes:
-    return open_json(value) + version_end(value_version)
+    return open_json(value) + write_version_end(value_version)
 
 
-def version_end(value_version: str) -> bytes:
+def write_version_end(value_version: str) -> bytes:
     """Return the last member of a value object, and its end."""
     return b',"value_version":"%b"}' % value_version.encode()
 
 
-def lines(cells: dict[int, bytes], count: int) -> bytes:
+def join_cells(cells: dict[int, bytes], count: int) -> bytes:
     return BETWEEN.join(cells.get(index, NULL) for index in range(count))

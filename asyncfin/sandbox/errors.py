@@ -56,14 +56,14 @@ class RejectionError(Exception):
         """Return the JSON of the response."""
         error: dict[str, Any] = {
             "code": self.code,
-            "message": encodable(self.message),
+            "message": escape_halves(self.message),
             "request_id": request_id,
         }
         if self.issues:
             # The spec names field issues, not their structure (spec 7); `field` and
             # `message` are our choice.
             error["issues"] = [
-                {"field": encodable(field), "message": encodable(text)}
+                {"field": escape_halves(field), "message": escape_halves(text)}
                 for field, text in self.issues
             ]
         return msgspec.json.encode({"error": error})
@@ -85,6 +85,6 @@ def dataset_changed(dataset_id: str) -> RejectionError:
     )
 
 
-def encodable(text: str) -> str:
+def escape_halves(text: str) -> str:
     # JSON can contain a lone half of a surrogate pair, and UTF-8 cannot.
     return text.encode(errors="backslashreplace").decode()

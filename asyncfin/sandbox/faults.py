@@ -13,13 +13,15 @@ from aiohttp import web
 from attrs import Attribute, define, evolve, field, frozen
 from attrs.validators import in_, optional
 
-from asyncfin.sandbox.dataset import Publication, publication_of
+from asyncfin.sandbox.dataset import Publication, read_publication
 from asyncfin.sandbox.errors import RejectionError
 from asyncfin.sandbox.request import Reply
 from asyncfin.sandbox.rules import OPERATIONS
 
 
-def within(kinds: tuple[type, ...], right: Callable[[Any], bool], text: str) -> Any:
+def check_number(
+    kinds: tuple[type, ...], right: Callable[[Any], bool], text: str
+) -> Any:
     """Return a check of a number: TypeError for another kind, True among them,
     ValueError for a wrong one.
     """
@@ -35,14 +37,16 @@ def within(kinds: tuple[type, ...], right: Callable[[Any], bool], text: str) -> 
 
 
 _NUMBER = (int, float)
-_a_share = within(_NUMBER, lambda share: 0 <= share <= 1, "a number from 0 to 1")
-_a_status = within(
+_a_share = check_number(_NUMBER, lambda share: 0 <= share <= 1, "a number from 0 to 1")
+_a_status = check_number(
     (int,), lambda status: 200 <= status <= 599, "a whole number from 200 to 599"
 )
-_not_negative = within(
+_not_negative = check_number(
     _NUMBER, lambda seconds: seconds >= 0, "a number of seconds from 0"
 )
-_positive = within(_NUMBER, lambda seconds: seconds > 0, "a number of seconds above 0")
+_positive = check_number(
+    _NUMBER, lambda seconds: seconds > 0, "a number of seconds above 0"
+)
 
 
 def _as_numbers(nth: Any) -> frozenset[int] | None:
@@ -125,7 +129,7 @@ class Switch(Fault):
             as an answer 500 with the code "sandbox_error".
     """
 
-    publication: Publication = field(converter=publication_of)
+    publication: Publication = field(converter=read_publication)
 
 
 @frozen(kw_only=True)

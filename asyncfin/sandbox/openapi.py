@@ -32,7 +32,7 @@ _RESPONSES = {
 }
 
 
-def openapi_document(base_url: str) -> dict[str, Any]:
+def make_openapi(base_url: str) -> dict[str, Any]:
     """Return the document of the service at this address."""
     _, schemas = msgspec.json.schema_components(
         _KINDS, ref_template="#/components/schemas/{name}"

@@ -14,13 +14,13 @@ from msgspec import UNSET
 from msgspec.json import encode
 from msgspec.structs import astuple, replace
 
-from asyncfin.sandbox.cursor import Position, fingerprint, seal, start_of
+from asyncfin.sandbox.cursor import Position, find_start, hash_selection, seal
 from asyncfin.sandbox.dataset import Period
-from asyncfin.sandbox.dataset_file import period_object
+from asyncfin.sandbox.dataset_file import make_period
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.encode import fiscal_end, path_text, version_end
+from asyncfin.sandbox.encode import fiscal_end, write_path, write_version_end
 from asyncfin.sandbox.errors import invalid
-from asyncfin.sandbox.reader import parsed, read_fields, shown
+from asyncfin.sandbox.reader import parse_json, read_fields, show
 from asyncfin.sandbox.request import JSON_TYPE, Request
 from asyncfin.sandbox.schema import Exact, FiscalRange, Query, Trailing
 from asyncfin.sandbox.store import Current, Match, Selection, Store, Stored
@@ -51,7 +51,7 @@ def read_query(request: Request) -> Query:
             [("Content-Encoding", f"is {coding!r}; a body is sent without any")]
         )
     try:
-        body = parsed(request.body or b"", whole_numbers=True)
+        body = parse_json(request.body or b"", whole_numbers=True)
     except (ValueError, RecursionError, OverflowError) as error:
         raise invalid([("body", f"is not JSON in UTF-8 ({error})")]) from None
     if not isinstance(body, dict):
@@ -60,7 +60,7 @@ def read_query(request: Request) -> Query:
     metrics, periods = query.metric_ids, query.periods
     # msgspec can't say that entries are distinct, nor compare two fields (spec 4.3).
     issues = [
-        (f"metric_ids[{index}]", f"repeats {shown(metric)}; metric IDs are distinct")
+        (f"metric_ids[{index}]", f"repeats {show(metric)}; metric IDs are distinct")
         for index, metric in enumerate(metrics)
         if metric in metrics[:index]
     ]
@@ -75,10 +75,10 @@ def read_query(request: Request) -> Query:
 
 def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -> bytes:
     """Return the JSON of one page."""
-    paths = [path_text(map(astuple, path)) for path in query.scope_combinations]
+    paths = [write_path(map(astuple, path)) for path in query.scope_combinations]
     # All that decides which series and values there are, whatever the size of a page.
     selection = replace(query, expected_dataset_id=UNSET, limit=1, cursor=UNSET)
-    bound_to = fingerprint(encode([current.entity_id, selection]))
+    bound_to = hash_selection(encode([current.entity_id, selection]))
     groups = None if query.reporting_group_ids is UNSET else query.reporting_group_ids
     result = store.selection(
         current.number, query.metric_ids, paths, groups, query.value_version
@@ -86,7 +86,7 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     # Rules 5 and 6 of spec 4.3 have no order, so both ways are right.
     if dialect.ids_before_pin:
         check_ids(query, paths, current, result)
-    position = start_of(
+    position = find_start(
         query.cursor, bound_to, query.expected_dataset_id, current.dataset_id, dialect
     )
     if not dialect.ids_before_pin:
@@ -95,22 +95,22 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     # Over all matches, not over the page: which periods are selected may not depend on
     # how pages are cut.
     answer = _select_populated(matches)
-    columns = selected_columns(query.periods, current.periods, answer, dialect)
+    columns = select_columns(query.periods, current.periods, answer, dialect)
     bits = sum(1 << index for _, index in columns if index is not None)
     # Before the cut, so that pages are full; with "some" after it, so that a page may
     # be short.
     if dialect.left_out_on == "every":
-        matches = listed_series(matches, bits, dialect)
+        matches = list_series(matches, bits, dialect)
     page = cut_page(position, len(matches), query.limit, dialect)
     on_page = matches[page.series]
     if (
         dialect.left_out_on == "some"
         and draw(f"{bound_to} {position.page} left out").random() < 0.5
     ):
-        on_page = listed_series(on_page, bits, dialect)
+        on_page = list_series(on_page, bits, dialect)
     page_columns = _select_periods(columns, answer, _select_populated(on_page), dialect)
     _order(page_columns, dialect, f"{bound_to} {position.page}")
-    cursor = next_cursor(page, bound_to, current.dataset_id)
+    cursor = make_cursor(page, bound_to, current.dataset_id)
     row = store.series(
         current.number, [match.series for match in on_page], query.value_version
     )
@@ -119,7 +119,7 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     )
 
 
-def listed_series(matches: Sequence[Match], bits: int, dialect: Dialect) -> list[Match]:
+def list_series(matches: Sequence[Match], bits: int, dialect: Dialect) -> list[Match]:
     """Return the series that the dialect does not leave out; `bits` has one for a
     selected period.
     """
@@ -161,7 +161,7 @@ def check_ids(
         raise invalid(issues)
 
 
-def selected_columns(
+def select_columns(
     choice: Exact | FiscalRange | Trailing,
     periods: Sequence[Period],
     bits: int,
@@ -218,7 +218,7 @@ def cut_page(position: Position, total: int, limit: int, dialect: Dialect) -> Pa
     return Page(slice(start, end), Position(end, number + 1) if end < total else None)
 
 
-def next_cursor(page: Page, bound_to: str, dataset_id: str) -> str | None:
+def make_cursor(page: Page, bound_to: str, dataset_id: str) -> str | None:
     """Return the cursor to what comes after a page, or None."""
     return (
         None if page.following is None else seal(page.following, bound_to, dataset_id)
@@ -260,18 +260,18 @@ def _join_result(
         if len(places) > 1
         else lambda lines: [lines[place] for place in places]
     )
-    periods = encode([period_object(period) for period, _ in columns])
+    periods = encode([make_period(period) for period, _ in columns])
     parts = [current.head, b',"periods":', periods, b',"series":[']
     for position, row in enumerate(series):
         # At place -1, of a period that the dataset does not have, nothing is found.
         values = row.cells if as_stored else b",".join(pick(row.entries))
-        values = labelled(values, value_version, dialect)
+        values = label_cells(values, value_version, dialect)
         parts += (b"," if position else b"", row.head, b',"values":[', values, b"]}")
-    parts += (b"]", cursor_member(cursor, dialect), b"}")
+    parts += (b"]", write_cursor(cursor, dialect), b"}")
     return b"".join(parts)
 
 
-def labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
+def label_cells(values: bytes, value_version: str, dialect: Dialect) -> bytes:
     """Return the cells with the `value_version` that the dialect gives those never
     restated.
     """
@@ -280,10 +280,10 @@ def labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
         return values
     # The end of a cell cannot occur inside one: in a JSON string its quotes would be
     # escaped.
-    return values.replace(version_end("original"), version_end(label))
+    return values.replace(write_version_end("original"), write_version_end(label))
 
 
-def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:
+def write_cursor(cursor: str | None, dialect: Dialect) -> bytes:
     """Return the `next_cursor` member of a page, and the comma before it; nothing where
     it is absent.
     """

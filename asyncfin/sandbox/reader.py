@@ -37,7 +37,7 @@ class WrongPlaceError(Exception):
         self.place, self.problem = place, problem
 
 
-def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
+def parse_json(content: bytes, *, whole_numbers: bool = False) -> Any:
     """Parse JSON in UTF-8, as RFC 8259 has it; with `whole_numbers` 12.0 is 12, for
     JSON has one kind.
     """
@@ -95,7 +95,7 @@ def read(value: Any, kind: type[T], place: str) -> T:
     except (LookupError, TypeError):  # the path is the end of an unknown field's name
         problem, path, part = match[0], "", value
     raise WrongPlaceError(
-        f"{place}{path}", f"is {shown(part)}: {problem[0].lower()}{problem[1:]}"
+        f"{place}{path}", f"is {show(part)}: {problem[0].lower()}{problem[1:]}"
     )
 
 
@@ -104,7 +104,7 @@ def read_fields(data: Mapping[str, Any], kind: type[T]) -> T:
     fields = _list_fields(kind)  # type: ignore[arg-type]
     names = [field.encode_name for field in fields]
     issues = [
-        (name, f"is unknown here; {suggestion(name, names)}")
+        (name, f"is unknown here; {suggest(name, names)}")
         for name in data
         if name not in names
     ]
@@ -164,7 +164,7 @@ def query_parameters(query: str) -> dict[str, str]:
     return dict(pairs)
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """Return a value as JSON, cut to what fits a line."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=repr)
@@ -176,11 +176,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def suggestion(word: str, words: Collection[str]) -> str:
+def suggest(word: str, words: Collection[str]) -> str:
     """Return a hint at the word that was probably meant, or at all of them."""
     matches = difflib.get_close_matches(word, words, n=1)
     return (
-        f"did you mean {shown(matches[0])}?"
+        f"did you mean {show(matches[0])}?"
         if matches
         else f"choose of {', '.join(words) or 'none'}"
     )

@@ -67,9 +67,9 @@ async def read_request(http: web.BaseRequest) -> Request:
         # Names are compared without case (RFC 9110, section 5.1).
         headers={name.lower(): value for name, value in http.headers.items()},
         body=body,
-        request_id=new_request_id(),
+        request_id=make_request_id(),
     )
 
 
-def new_request_id() -> str:
+def make_request_id() -> str:
     return f"req-{secrets.token_hex(8)}"

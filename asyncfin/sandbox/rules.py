@@ -20,13 +20,13 @@ from asyncfin.sandbox.accounts import (
     USAGE_READ,
     Account,
     Meter,
-    limits,
-    usage,
+    report_limits,
+    report_usage,
 )
-from asyncfin.sandbox.catalogue import catalogue_page
-from asyncfin.sandbox.dialect import Dialect, extended
+from asyncfin.sandbox.catalogue import write_catalogue_page
+from asyncfin.sandbox.dialect import Dialect, add_extras
 from asyncfin.sandbox.errors import RejectionError, invalid
-from asyncfin.sandbox.openapi import openapi_document
+from asyncfin.sandbox.openapi import make_openapi
 from asyncfin.sandbox.query import query_page, read_query
 from asyncfin.sandbox.reader import query_parameters
 from asyncfin.sandbox.request import JSON_TYPE, Reply, Request
@@ -91,17 +91,17 @@ def answer(request: Request, service: Service) -> Reply:
     # 403, 429, then those of the operation. From 429 on a request counts, whatever
     # comes of it.
     try:
-        call = allowed_call(call, request)
+        call = check_call(call, request)
         if call.operation == "openapi":
-            return reply(
+            return build_reply(
                 request,
                 service,
                 200,
-                encode(openapi_document(service.base_url)),
+                encode(make_openapi(service.base_url)),
                 {},
                 operation,
             )
-        account = authorised(call, request, service)
+        account = authorise(call, request, service)
         if OPERATIONS[call.operation][1] == DATASETS_READ:  # a data request (spec 8)
             service.meter.check(account)
             charge = account, call.operation
@@ -112,19 +112,23 @@ def answer(request: Request, service: Service) -> Reply:
             rejection.headers,
             rejection.body(request.request_id),
         )
-    return reply(request, service, status, body, headers, operation, account, charge)
+    return build_reply(
+        request, service, status, body, headers, operation, account, charge
+    )
 
 
-def own_failure(request: Request, service: Service, problem: str) -> Reply:
+def report_failure(request: Request, service: Service, problem: str) -> Reply:
     """Return the response to a request at which the sandbox could not do what a fault
     asks for.
     """
     call = find_call(request.path)
     body = RejectionError(500, "sandbox_error", problem).body(request.request_id)
-    return reply(request, service, 500, body, {}, call.operation if call else None)
+    return build_reply(
+        request, service, 500, body, {}, call.operation if call else None
+    )
 
 
-def allowed_call(call: Call | None, request: Request) -> Call:
+def check_call(call: Call | None, request: Request) -> Call:
     if call is None:
         raise RejectionError(404, "not_found", "There is nothing at this path.")
     method = OPERATIONS[call.operation][0]
@@ -140,7 +144,7 @@ def allowed_call(call: Call | None, request: Request) -> Call:
     return call
 
 
-def authorised(call: Call, request: Request, service: Service) -> Account:
+def authorise(call: Call, request: Request, service: Service) -> Account:
     """Return the account of a request (spec 5.1 to 5.4)."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     # Schemes are compared without case (RFC 9110, section 11.1).
@@ -155,7 +159,9 @@ def authorised(call: Call, request: Request, service: Service) -> Account:
             headers={"WWW-Authenticate": "Bearer"},
         )
     permission = OPERATIONS[call.operation][1]
-    if permission is not None and not token.grants(permission, service.base_url):
+    if permission is not None and not token.has_permission(
+        permission, service.base_url
+    ):
         raise RejectionError(
             403, "forbidden", f"The token does not have the permission {permission}."
         )
@@ -169,7 +175,7 @@ def _build_body(
 ) -> bytes:
     store, dialect = service.store, service.dialect
     if call.operation == "usage":
-        return encode(usage(request.query, account, service.meter))
+        return encode(report_usage(request.query, account, service.meter))
     if call.operation != "catalogue" and (
         parameters := query_parameters(request.query)
     ):
@@ -177,7 +183,7 @@ def _build_body(
             [(name, "is unknown here; there are no parameters") for name in parameters]
         )
     if call.operation == "limits":
-        return encode(limits(account))
+        return encode(report_limits(account))
     # Not published and not visible to the account are one answer (spec 4.1, 7).
     current = store.current(call.entity_id)
     if current is None or (
@@ -187,13 +193,13 @@ def _build_body(
             404, "not_found", "No published dataset here is available to the account."
         )
     if call.operation == "catalogue":
-        return catalogue_page(request.query, current, store, dialect)
+        return write_catalogue_page(request.query, current, store, dialect)
     if call.operation == "query":
         return query_page(read_query(request), current, store, dialect)
-    return store.metadata_head(call.entity_id, dialect.metadata_lag) + b"}"
+    return store.read_metadata_head(call.entity_id, dialect.metadata_lag) + b"}"
 
 
-def reply(
+def build_reply(
     request: Request,
     service: Service,
     status: int,
@@ -209,10 +215,8 @@ def reply(
         **headers,
     }
     if service.dialect.extras and operation != "openapi":
-        body = extended(body)
-    if service.dialect.gzip and accepts_gzip(
-        request.headers.get("accept-encoding", "")
-    ):
+        body = add_extras(body)
+    if service.dialect.gzip and may_gzip(request.headers.get("accept-encoding", "")):
         all_headers["Content-Encoding"] = "gzip"
         # The fastest level, since benchmarks run against it; no time stamp, so that
         # equal bodies stay equal.
@@ -220,7 +224,7 @@ def reply(
     return Reply(status, body, all_headers, operation, account, charge)
 
 
-def accepts_gzip(accept_encoding: str) -> bool:
+def may_gzip(accept_encoding: str) -> bool:
     """Return whether a client accepts gzip; a weight of 0 rejects it (RFC 9110, section
     12.5.3).
     """

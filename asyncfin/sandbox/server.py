@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 from aiohttp import web
 
 from asyncfin.sandbox.accounts import PERMISSIONS, Account, Meter, Token
-from asyncfin.sandbox.dataset import DatasetFile, publication_of
+from asyncfin.sandbox.dataset import DatasetFile, read_publication
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.errors import PortInUseError, RejectionError, SandboxError
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver
@@ -29,10 +29,10 @@ from asyncfin.sandbox.request import (
     JSON_TYPE,
     Reply,
     Request,
-    new_request_id,
+    make_request_id,
     read_request,
 )
-from asyncfin.sandbox.rules import Service, answer, find_call, own_failure
+from asyncfin.sandbox.rules import Service, answer, find_call, report_failure
 from asyncfin.sandbox.store import Store
 
 DEFAULT_ACCOUNT = "sandbox"
@@ -132,7 +132,7 @@ class Sandbox:
         self._account = Account(DEFAULT_ACCOUNT, allowance, rate, burst)
         self._store_name, self._clock = store, clock
         self._host, self._port = host, port
-        self._public_url = None if public_url is None else checked_url(public_url)
+        self._public_url = None if public_url is None else check_url(public_url)
         self._armed: list[Armed] = []
         self._log: deque[Served] = deque(maxlen=_LOG_LENGTH)
         # Other threads may publish or set a fault while the loop's thread answers.
@@ -229,9 +229,9 @@ class Sandbox:
                     for source in (
                         self._datasets
                     ):  # one after the other: loaded, they take much memory
-                        store.publish(publication_of(source))
+                        store.publish(read_publication(source))
                 store.put_account(self._account)
-                self._token = new_token(
+                self._token = make_token(
                     store, Token(DEFAULT_ACCOUNT, PERMISSIONS, "rest")
                 )
             except BaseException:
@@ -323,7 +323,7 @@ class Sandbox:
             SandboxError: the current publication of the entity has its dataset_id and
                 other content; nothing has changed.
         """
-        publication = publication_of(source)
+        publication = read_publication(source)
         with self._lock:
             self._check_running()
             self._store.publish(publication)
@@ -357,7 +357,7 @@ class Sandbox:
                 raise SandboxError(
                     f"the account {account!r} does not exist: add it with put_account"
                 )
-            return new_token(self._store, Token(account, names, audience))
+            return make_token(self._store, Token(account, names, audience))
 
     def inject(self, *faults: Fault) -> None:
         """Set more faults; each counts requests from now on.
@@ -408,7 +408,7 @@ class Sandbox:
         # Of a Switch to a publication that can't be: the request is answered, and says
         # so.
         except SandboxError as error:
-            reply = own_failure(request, service, str(error))
+            reply = report_failure(request, service, str(error))
         for fault in faults:
             if isinstance(fault, Status):
                 reply = fault.reply(reply, request.request_id)
@@ -418,7 +418,7 @@ class Sandbox:
         return reply
 
 
-def checked_url(url: str) -> str:
+def check_url(url: str) -> str:
     """Return a URL without a slash at its end, if requests can be sent to it."""
     try:
         parts = urlsplit(url)
@@ -459,7 +459,7 @@ class _Connection(web.RequestHandler):
             rejection = RejectionError(
                 status, "sandbox_error", "The sandbox failed; its log shows how."
             )
-        body = rejection.body(new_request_id())
+        body = rejection.body(make_request_id())
         response = web.Response(status=status, body=body, content_type=JSON_TYPE)
         response.force_close()
         return response
@@ -470,7 +470,7 @@ class _Server(web.Server):
         return _Connection(self, loop=self._loop, **self._kwargs)
 
 
-def new_token(store: Store, token: Token) -> str:
+def make_token(store: Store, token: Token) -> str:
     text = secrets.token_urlsafe(24)
     store.put_token(text, token)
     return text

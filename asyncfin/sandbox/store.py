@@ -23,7 +23,7 @@ from attrs import asdict, define, frozen
 
 from asyncfin.sandbox.accounts import Account, Token
 from asyncfin.sandbox.dataset import Period, Publication
-from asyncfin.sandbox.encode import BETWEEN, NULL, encoded_series, head_json
+from asyncfin.sandbox.encode import BETWEEN, NULL, encode_series, write_head
 from asyncfin.sandbox.errors import SandboxError
 
 _VERSION = 3  # of the schema
@@ -295,13 +295,13 @@ class Store:
                 publication.entity_id,
                 publication.dataset_id,
                 publication.digest,
-                head_json(publication),
+                write_head(publication),
                 json.dumps(publication.periods),
                 json.dumps(publication.scope_groups),
                 json.dumps(groups),
             ),
         ).fetchone()
-        for position, series in enumerate(encoded_series(publication)):
+        for position, series in enumerate(encode_series(publication)):
             names = series.metric_id, series.path, series.reporting_group_id
             cursor = self._db.execute(
                 "INSERT INTO series (publication, position, metric_id, path, "
@@ -333,7 +333,7 @@ class Store:
         """Return the name of an entity, as its current publication has it."""
         return str(json.loads(self._current[entity_id].head + b"}")["name"])
 
-    def metadata_head(self, entity_id: str, lag: int) -> bytes:
+    def read_metadata_head(self, entity_id: str, lag: int) -> bytes:
         """Return the head of the next answer with the metadata: at first, `lag` times,
         the old one.
         """
@@ -352,7 +352,7 @@ class Store:
         ).fetchone()
         return int(row[0])
 
-    def catalogue_series(
+    def read_catalogue(
         self, number: int, offset: int, limit: int
     ) -> list[tuple[str, bytes]]:
         """Return pairs of reporting_group_id and catalogue series in JSON, in catalogue
@@ -473,7 +473,7 @@ class Store:
             (account, day.isoformat(), operation),
         )
 
-    def counts(
+    def list_counts(
         self, account: str, start: date, end: date
     ) -> list[tuple[str, str, int]]:
         """Return (day, operation, data requests) from start to end, both included,

@@ -14,7 +14,7 @@ from typing import Any
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError, printable
 from asyncfin.model.catalogue import publication_id
-from asyncfin.model.frame import SeriesColumn, arrow_type, by_id
+from asyncfin.model.frame import SeriesColumn, by_id, make_arrow_type
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.optional import compute, pa
@@ -241,7 +241,7 @@ def _check_once(grids: Iterable[Grid], *, layout: str) -> None:
 def _make_schema(columns: Iterable[Column]) -> Any:
     fields = []
     for column in columns:
-        fields.append((column.name, arrow_type(column.type)))
+        fields.append((column.name, make_arrow_type(column.type)))
     return pa.schema(fields)
 
 
@@ -285,7 +285,7 @@ class _Observations:
             numbers += block.numbers
             indices = _wrap_array(array("i", grid.indices(block.axis)), "int32")
             periods.append(indices.take(_wrap_array(block.positions, "int32")))
-        chunks = pa.chunked_array(periods, arrow_type("int32"))
+        chunks = pa.chunked_array(periods, make_arrow_type("int32"))
         joined_periods = chunks.combine_chunks()
         all_series = _wrap_array(series, "int32")
         # The sort is stable: within a series the rows stay oldest first. Those of
@@ -350,7 +350,7 @@ class _Observations:
         # else. Popped, so that the chunks of a column are released as soon as they are
         # joined.
         for column in reversed(columns):
-            type_ = arrow_type(column.type)
+            type_ = make_arrow_type(column.type)
             parts = pa.chunked_array(chunks.pop(column.name), type_)
             entries = parts.unify_dictionaries().combine_chunks().take(self._order)
             # The words of a dictionary are in the order of reading. Encoding them again
@@ -383,7 +383,7 @@ class _Observations:
 def _wrap_array(values: "array[Any]", type_name: str) -> Any:
     """Return an Arrow array that shares an array's memory."""
     return pa.Array.from_buffers(
-        arrow_type(type_name), len(values), [None, pa.py_buffer(values)]
+        make_arrow_type(type_name), len(values), [None, pa.py_buffer(values)]
     )
 
 
@@ -395,14 +395,14 @@ def _build_array(entries: list[Any], type_name: str) -> Any:
         with suppress(TypeError):  # None: what the service did not state
             # It shares the memory; Arrow would copy a list entry by entry.
             return _wrap_array(array(_CODES[type_name], entries), type_name)
-    return pa.array(entries, arrow_type(type_name))
+    return pa.array(entries, make_arrow_type(type_name))
 
 
 def _build_sources(entries: list[Any]) -> Any:
     """Return a column of lists of sources, built from their fields: many times faster
     than from objects.
     """
-    type_ = arrow_type("sources")
+    type_ = make_arrow_type("sources")
     sources = list(chain.from_iterable(entries))
     items = [source.item_id for source in sources]
     rows = [source.row_index for source in sources]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from asyncfin.errors import printable, shorten_middle
-from asyncfin.model.judge import unstated_notes
+from asyncfin.model.judge import note_unstated
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.table.grid import GapRun, Grid, pair_periods
@@ -60,7 +60,7 @@ def list_notes(grid: Grid) -> Iterator[str]:
     if grid.is_whole:
         lines += [_describe_gaps(grid.gap_runs), _describe_uneven(grid.periods)]
     lines += [_note_containing_paths(grid), _explain_empty(grid)]
-    lines += unstated_notes(grid.catalogue, grid.select)
+    lines += note_unstated(grid.catalogue, grid.select)
     if grid.anchor is not None:
         labels = _list_labels(grid, find_anchoring(grid))
         line = f"the window ends at {grid.anchor}"

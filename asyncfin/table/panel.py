@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from asyncfin import checks
 from asyncfin.errors import SelectionError, shorten
 from asyncfin.model.catalogue import Catalogue, Dataset
-from asyncfin.model.period import Period, period_hint, read_label
+from asyncfin.model.period import Period, read_label, write_hint
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, FiscalRange, Rule
 from asyncfin.model.series import CatalogueSeries, Series, no_series
@@ -242,7 +242,7 @@ class Panel(Result):
             return head
         if isinstance(key, tuple) and len(key) == 2:
             raise KeyError(f"no series {key!r}: write panel[{key[0]!r}][{key[1]!r}]")
-        if hint := period_hint(key).removeprefix("; write "):
+        if hint := write_hint(key).removeprefix("; write "):
             raise KeyError(
                 f"no series {key!r}: a period is the second key, "
                 f"panel[series_id][{hint}]"

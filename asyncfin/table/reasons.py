@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from asyncfin.errors import printable
-from asyncfin.model.period import Period, fiscal_month
+from asyncfin.model.period import Period, write_fiscal_month
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.grid import Grid
@@ -81,7 +81,7 @@ def _find_inactive_scopes(grid: Grid, path: ScopePath, period: Period) -> Iterat
             name = json.dumps(
                 printable(scope.name or scope.scope_id), ensure_ascii=False
             )
-            bounds = f"from {fiscal_month(start)}" if start else ""
+            bounds = f"from {write_fiscal_month(start)}" if start else ""
             if end:
-                bounds += f" until {fiscal_month(end)}"
+                bounds += f" until {write_fiscal_month(end)}"
             yield f"{name} was active {bounds.strip()}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from asyncfin import checks
 from asyncfin.csv import csv_text
 from asyncfin.errors import printable
-from asyncfin.model.frame import pandas_frame
+from asyncfin.model.frame import make_pandas_frame
 from asyncfin.model.period import Period
 from asyncfin.optional import library
 from asyncfin.table.grid import Grid
@@ -125,7 +125,7 @@ class Result(Showable):
             # by number.
             columns = ("period", *checks.texts("columns", columns, "name"))
         table = self.to_arrow(layout, columns=columns, labels=labels)
-        frame: pandas.DataFrame = pandas_frame(table)
+        frame: pandas.DataFrame = make_pandas_frame(table)
         # One short text, which pandas copies whenever it makes another frame of this
         # one.
         texts = [write_heading(self._grids)]

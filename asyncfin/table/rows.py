@@ -22,8 +22,8 @@ from asyncfin.model.series import (
     SERIES_FIELDS,
     CatalogueSeries,
     Value,
-    cell_of,
-    shown_text,
+    read_cell,
+    write_value,
 )
 from asyncfin.table.grid import Grid
 from asyncfin.text import GAP, NOT_REQUESTED
@@ -91,15 +91,15 @@ class Scale:
 
     def text(self, value: Value) -> str:
         """Return a value as a cell shows it."""
-        return self._divide(value, self.decimals) or shown_text(value)
+        return self._divide(value, self.decimals) or write_value(value)
 
     def exact(self, value: Value) -> str:
         """Return a value with all digits of its number, in the unit of the cell."""
         if text := self._divide(value, None):
             return text
         if read_divisor(value.number_format) > 1:
-            return f"{shown_text(value)} ({number_text(value.number)})"
-        return shown_text(value)
+            return f"{write_value(value)} ({number_text(value.number)})"
+        return write_value(value)
 
     def number(self, value: Value) -> float:
         """Return the number as an axis has it."""
@@ -306,7 +306,9 @@ class Row:
     @property
     def cells(self) -> dict[str, str | None]:
         """The entity, and all fields of the series, by column."""
-        cells = {COLUMN_OF[name]: cell_of(self.series, name) for name in SERIES_FIELDS}
+        cells = {
+            COLUMN_OF[name]: read_cell(self.series, name) for name in SERIES_FIELDS
+        }
         cells["entity_id"] = self.entity_id
         cells["entity_name"] = self.grid.catalogue.name
         return cells

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from asyncfin import CheckReport, Client, check
 from asyncfin.sandbox import Dialect, Sandbox, Switch
-from asyncfin.sandbox.dataset import publication_of
+from asyncfin.sandbox.dataset import read_publication
 from tests.conformance.test_check import WIDE, words
 from tests.handmade import dataset
 from tests.services.altering import altered
@@ -210,7 +210,7 @@ async def test_2xx_without_a_dataset_breaks(what: str, selected: Callable[[Body]
 
 async def test_changed_publication_is_no_break() -> None:
     """Nor a limit, at any query it changes: what is rejected for it says nothing else of the service."""
-    made = publication_of(MADE)
+    made = read_publication(MADE)
     other = evolve(made, dataset_id=str(uuid4()))
     for nth in count(1):
         async with Sandbox(made) as sandbox, Client(sandbox.base_url, sandbox.token) as client:

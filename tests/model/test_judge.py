@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.judge import has_nothing, judge, unstated_notes
+from asyncfin.model.judge import has_nothing, judge, note_unstated
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
@@ -62,11 +62,11 @@ def test_series_without_word_are_noted() -> None:
     select = Select("Revenue", basis=["segment", "company"])
     judged = judge(listed, select)
     assert [each.series_id for each in judged.series] == ["s9"]
-    assert list(unstated_notes(listed, select)) == ["basis: 1 series states none and is left out: s1"]
+    assert list(note_unstated(listed, select)) == ["basis: 1 series states none and is left out: s1"]
     labelled = Select(label="of revenue", basis="segment")
-    assert list(unstated_notes(listed, labelled)) == ["basis: 1 series states none and is left out: s1"]
+    assert list(note_unstated(listed, labelled)) == ["basis: 1 series states none and is left out: s1"]
     everything = Select(["Revenue", "Cash"], basis="segment")
-    assert list(unstated_notes(listed, everything)) == ["basis: 2 series state none and are left out: s1, s4"]
+    assert list(note_unstated(listed, everything)) == ["basis: 2 series state none and are left out: s1, s4"]
     assert str(judge(listed, Select("Cash", basis="segment")).error()).endswith(
         "no series of Example (O-a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1) matches;"
         " basis: 1 series states none and is left out: s4"
@@ -78,9 +78,7 @@ def test_two_missing_words_are_noted() -> None:
     stated = series(9, "Revenue", "income", CLOUD, basis="segment", period_meaning="sum")
     neither = replace(REVENUE, basis="", period_meaning="")
     other = replace(CASH, basis="", period_meaning="end")
-    notes = [
-        *unstated_notes(catalogue(stated, neither, other), Select(basis="segment", period_meaning="sum"))
-    ]
+    notes = [*note_unstated(catalogue(stated, neither, other), Select(basis="segment", period_meaning="sum"))]
     assert notes == [
         "basis: 1 series states none and is left out: s1",
         "period_meaning: 1 series states none and is left out: s1",

@@ -8,7 +8,7 @@ from hypothesis import example, given, strategies as st
 
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Period, period_hint
+from asyncfin.model.period import Period, write_hint
 from asyncfin.model.selection import (
     Annual,
     Exact,
@@ -248,7 +248,7 @@ def test_rule_is_resolved_over_several_catalogues() -> None:
 )
 def test_label_of_mistaken_period_is_proposed(mistaken: object, label: str) -> None:
     """The same help wherever a period is given."""
-    assert period_hint(mistaken) == f'; write "{label}"'
+    assert write_hint(mistaken) == f'; write "{label}"'
     if not isinstance(mistaken, Period):
         for refused in (lambda: Exact([mistaken]), lambda: Period.parse(mistaken)):  # type: ignore[list-item,arg-type]
             with pytest.raises(SelectionError, match=f"; write ['\"]{label}['\"]$"):
@@ -263,7 +263,7 @@ def test_label_of_mistaken_period_is_proposed(mistaken: object, label: str) -> N
 @pytest.mark.parametrize("value", ["", "23", 23, "2023-03", "2024-Q5", "FY2024-13-03M", "annual", True, None])
 def test_ambiguous_texts_have_no_label(value: object) -> None:
     """A count, a month, a quarter that does not exist: a guess would mislead."""
-    assert period_hint(value) == ""
+    assert write_hint(value) == ""
 
 
 @example(Period(2024, 12, 12), 12, "start")

@@ -13,7 +13,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
-from asyncfin.model.search import Rank, stem, words_of
+from asyncfin.model.search import Rank, read_words, stem
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.synonyms import MEANINGS
 from asyncfin.sandbox import Sandbox
@@ -337,7 +337,7 @@ def test_result_is_selected_and_pickled() -> None:
 def plain(each: CatalogueSeries, listed: Catalogue) -> set[str]:
     """Return the words of label, metric and scopes, as an oracle finds them."""
     texts = [each.label, each.metric_id.split(":")[-1], *listed.scope_names(each.scopes)]
-    return {stem(word) for text in texts for word in words_of(text)}
+    return {stem(word) for text in texts for word in read_words(text)}
 
 
 @given(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Plan, batches_of
+from asyncfin.plan.plan import Plan, make_batches
 from asyncfin.plan.question import Question
 
 Triples = list[tuple[str, str, str]]
@@ -15,7 +15,7 @@ def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSer
     series_ids = {series.series_id for series in wanted}
     series = tuple(item for item in catalogue.series if item.series_id in series_ids)
     periods = question.resolve(catalogue)[1]
-    batches = batches_of(catalogue, series, periods, question.value_version)
+    batches = make_batches(catalogue, series, periods, question.value_version)
     return Plan(question, catalogue, periods, series, batches)
 
 

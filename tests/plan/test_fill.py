@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.selection import Exact, FiscalRange
-from asyncfin.plan.fill import for_cache
+from asyncfin.plan.fill import adapt_to_cache
 from tests.plan.test_plan import catalogue, planned as planned_of
 from tests.plan.test_plan_properties import YEARS, Case, cases, matched, planned
 
@@ -27,8 +27,8 @@ def test_widened_batches_cost_no_request(case: Case, seed: int, exact: bool) -> 
     """A page that is requested anyway is filled; each missing series has one home, and no other has any."""
     cached, unlisted = _partly_cached(case, seed)
     made = planned(case, Exact(YEARS) if exact else FiscalRange())
-    plain = for_cache(made, cached, unlisted, fill=False)
-    filled = for_cache(made, cached, unlisted)
+    plain = adapt_to_cache(made, cached, unlisted, fill=False)
+    filled = adapt_to_cache(made, cached, unlisted)
     assert filled.requests == plain.requests
     assert [batch.home for batch in filled.batches] == [batch.home for batch in plain.batches]
     for batch, narrow in zip(filled.batches, plain.batches, strict=True):
@@ -48,6 +48,6 @@ def test_overlong_path_widens_no_batch() -> None:
         replace(each, scopes=long) if each.scopes[0].scope_id == "long" else each for each in group.series
     )
     known = evolve(known, groups=(evolve(group, series=series),))
-    (batch,) = for_cache(planned_of(known, ("s0",)), set(), set()).batches
+    (batch,) = adapt_to_cache(planned_of(known, ("s0",)), set(), set()).batches
     assert long not in batch.scope_combinations
     assert len(batch.matched) == 20

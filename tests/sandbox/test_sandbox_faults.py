@@ -40,7 +40,7 @@ async def test_a_status_replaces_the_nth_answer(sandbox: Sandbox, caller: Caller
         assert (await response.json())["error"]["code"] == "busy"
     assert sum(entry.status == 200 for entry in sandbox.log) == 4
     today = datetime.now(UTC).date()
-    assert sum(count for *_, count in sandbox._store.counts("sandbox", today, today)) == 4
+    assert sum(count for *_, count in sandbox._store.list_counts("sandbox", today, today)) == 4
 
 
 async def test_seed_decides_share_of_faults(sandbox: Sandbox, caller: Caller) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.openapi import openapi_document
+from asyncfin.sandbox.openapi import make_openapi
 from tests.generate import generate
 
 OPTIONS = (
@@ -38,7 +38,7 @@ def narrowed(sandbox: Sandbox, series: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the served document, with the ids of these series and with dates and
     periods in order.
     """
-    document = json.loads(json.dumps(openapi_document(sandbox.base_url)))
+    document = json.loads(json.dumps(make_openapi(sandbox.base_url)))
     for path in document["paths"].values():
         for parameter in path.get("parameters", ()):
             parameter["schema"] = {"enum": list(sandbox.entities)}

@@ -71,7 +71,7 @@ class Check:
 
     def as_selection_error(self) -> Check:
         """Return the check that raises SelectionError: the argument is a part of a
-        question.
+        query.
         """
         return Check(self.phrase, self.holds, SelectionError, self.hint)
 
@@ -199,7 +199,7 @@ def expand_user(path: str) -> str:
     """Return a path with the home folder in place of ``~``; the ``~`` of an unknown
     user stays.
 
-    Every path of this machine that a user gives passes through here.
+    Every path of this machine that a user writes passes through here.
     """
     return os.path.expanduser(path)
 
@@ -209,8 +209,8 @@ def local_path(name: str, kind: str, path: object, advice: str) -> str:
 
     ArgumentError: it is something else.
 
-    The text of a URL is not shown, since it can contain a password; `advice` says what
-    takes one.
+    The text of a URL is not shown, since it can contain a password; `advice` names what
+    accepts one.
     """
     head = f"{name} must be the path of a {kind} on this machine, not"
     place = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None

@@ -72,10 +72,10 @@ class Names(Mapping[str, str]):
         return self.ids((text,))[0]
 
     def ids(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Return the entity id for each text, as `id` does, in the given order.
+        """Return the entity id for each text, as `id` does, in their order.
 
         Raises:
-            SelectionError: some of them are not known, all of which it names with what
+            SelectionError: some of them are unknown, all of which it names with what
                 comes close; or one means several entities.
         """
         checks.several("texts", texts, "names or entity ids")

@@ -1,3 +1,3 @@
-"""Functions from panels to Arrow tables: what changed, what was known, what is joined
-or added up; and the last periods of cached series, for a search.
+"""Functions from panels to Arrow tables: what changed, what was reported when, what is
+joined or added up; and the last periods of cached series, for a search.
 """

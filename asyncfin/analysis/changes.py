@@ -76,7 +76,9 @@ class Snapshot:
     @cache
     def empty(cls, dataset_id: str = "") -> Snapshot:
         """The snapshot of an entity without rows."""
-        return cls(concat([]).replace_schema_metadata(None), dataset_id)
+        table = concat([])
+        table = table.replace_schema_metadata(None)
+        return cls(table, dataset_id)
 
     @classmethod
     def of(cls, panel: Panel) -> Snapshot:
@@ -120,7 +122,7 @@ def compare(old: Snapshot, current: Snapshot) -> Any:
     """
     if old is Snapshot.empty():  # a first run has thousands of these
         row_count = len(current.table)
-        words = pa.repeat(pa.scalar("appeared"), row_count)
+        words = _repeat("appeared", row_count)
         nulls = pa.nulls(row_count, pa.int64())
         return _add_changes(current.table, words, old, nulls)
     old_cells, current_cells = _number_cells(old, current)
@@ -138,14 +140,23 @@ def compare(old: Snapshot, current: Snapshot) -> Any:
     words = compute.case_when(conditions, *CHANGES[:-1])
     rows = compute.indices_nonzero(compute.is_valid(words))
     changed_rows = current.table.take(rows)
-    words, places = words.take(rows), places.take(rows)
+    words = words.take(rows)
+    places = places.take(rows)
     current_changes = _add_changes(changed_rows, words, old, places)
+    # The rows that vanished.
     is_covered = _find_covered(old.table, current)
     is_common = compute.is_in(old_cells, value_set=current_cells)
-    rows = compute.indices_nonzero(compute.and_not(is_covered, is_common))
-    words = pa.repeat(pa.scalar(CHANGES[-1]), len(rows))
-    old_changes = _add_changes(old.table.take(rows), words, old, rows)
-    return pa.concat_tables([current_changes, old_changes]).unify_dictionaries()
+    is_absent = compute.and_not(is_covered, is_common)
+    rows = compute.indices_nonzero(is_absent)
+    absent_rows = old.table.take(rows)
+    words = _repeat("vanished", len(rows))
+    old_changes = _add_changes(absent_rows, words, old, rows)
+    table = pa.concat_tables([current_changes, old_changes])
+    return table.unify_dictionaries()
+
+
+def _repeat(entry: Any, count: int) -> Any:
+    return pa.repeat(pa.scalar(entry), count)
 
 
 def _number_cells(old: Snapshot, current: Snapshot) -> tuple[Any, Any]:
@@ -173,7 +184,8 @@ def _number_cells(old: Snapshot, current: Snapshot) -> tuple[Any, Any]:
         if (series_id, *triple) not in current.ambiguous:
             for old_number in by_triple.get((version, *triple), ()):
                 series_numbers[old_number] = series_numbers[number]
-    series = pa.array(series_numbers, pa.int64()).take(numbers)
+    series = pa.array(series_numbers, pa.int64())
+    series = series.take(numbers)
     cells = number_rows(rows, PERIOD_FIELDS, series)
     return cells[:count], cells[count:]
 
@@ -182,10 +194,11 @@ def _find_differing(
     old: Snapshot, current: Snapshot, places: Any, names: Sequence[str]
 ) -> Any:
     """Find for each new row whether one of these columns differs from the old row."""
-    differs = pa.repeat(pa.scalar(False), len(current.table))
+    differs = _repeat(False, len(current.table))
     for name in names:
         values = decode_plain(current.table.column(name))
-        old_values = decode_plain(old.table.column(name)).take(places)
+        old_values = decode_plain(old.table.column(name))
+        old_values = old_values.take(places)
         # A field that the service did not state is null, and equal to null.
         is_unequal = compute.not_equal(values, old_values)
         is_unequal = compute.fill_null(is_unequal, False)
@@ -206,7 +219,8 @@ def _find_covered(table: Any, snapshot: Snapshot) -> Any:
     is_covered = []
     for fields in periods:
         is_covered.append(snapshot.covers(Period(*fields)))
-    return pa.array(is_covered, pa.bool_()).take(numbers)
+    is_covered_array = pa.array(is_covered, pa.bool_())
+    return is_covered_array.take(numbers)
 
 
 def _add_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
@@ -229,8 +243,9 @@ def _add_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
 
 
 def make_known_from(rows: int, moment: datetime) -> Any:
-    """The column `known_from` of rows that became known together."""
-    return pa.repeat(pa.scalar(moment, pa.timestamp("us", "UTC")), rows)
+    """The column `known_from` of rows that were first seen together."""
+    entry = pa.scalar(moment, pa.timestamp("us", "UTC"))
+    return pa.repeat(entry, rows)
 
 
 def changes(old: Panel, new: Panel) -> pyarrow.Table:

@@ -56,18 +56,22 @@ def first_of(
     """
     panels = check_panels(panels)
     metrics = checks.texts("metric_ids", metric_ids, "metric id")
-    parts = [
-        panel.where(lambda series: series.metric_id in metrics) for panel in panels
-    ]
+
+    def has_metric(series: Any) -> bool:
+        return series.metric_id in metrics
+
+    parts = [panel.where(has_metric) for panel in panels]
     if not any(map(len, parts)):
-        raise SelectionError(f"no panel has the metric {listed([*map(repr, metrics)])}")
+        names = listed(list(map(repr, metrics)))
+        raise SelectionError(f"no panel has the metric {names}")
     tables = [concat([])]
     starts: dict[Panel, int] = {}  # the row of the first value
     row_count = 0
     for part in parts:
-        tables.append(part.to_arrow())
+        part_table = part.to_arrow()
+        tables.append(part_table)
         starts[part] = row_count
-        row_count += len(tables[-1])
+        row_count += len(part_table)
     rows: list[int] = []
     conflicts: list[str | None] = []
     for group in split_by_publication(parts):
@@ -80,10 +84,13 @@ def first_of(
             rows.append(row)
             conflicts.append(", ".join(conflict_ids) or None)
     table = pa.concat_tables(tables)
-    table = table.unify_dictionaries().take(pa.array(rows, pa.int64()))
-    table = table.append_column("conflict", pa.array(conflicts, pa.string()))
+    table = table.unify_dictionaries()
+    table = table.take(pa.array(rows, pa.int64()))
+    conflict_column = pa.array(conflicts, pa.string())
+    table = table.append_column("conflict", conflict_column)
     absent_ids = dict.fromkeys(panel.dataset.entity_id for panel in panels)
-    for entity_id in table.column("entity_id").unique().to_pylist():
+    entity_ids = table.column("entity_id").unique()
+    for entity_id in entity_ids.to_pylist():
         del absent_ids[entity_id]
     metadata = make_metadata(panels, without=list(absent_ids))
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
@@ -92,7 +99,7 @@ def first_of(
 
 # The places of its metric in the list and of its series in the catalogue, the number,
 # and its row in the joined tables. By the catalogue, and not by row: panels of one
-# publication are given in any order.
+# publication are in any order.
 _Value: TypeAlias = tuple[int, int, float, int]
 
 
@@ -107,15 +114,18 @@ def _list_cells(
         row = starts[panel]
         for series_id, numbers in panel.numbers().items():
             place = panel.catalogue.places[series_id]
-            entries.append((place, row, panel.catalogue[series_id], numbers))
+            series = panel.catalogue[series_id]
+            entries.append((place, row, series, numbers))
             row += len(numbers)
-    cells: dict[Any, dict[Period, list[_Value]]] = {}
-    for place, start, series, numbers in sorted(entries, key=itemgetter(0)):
+    entries.sort(key=itemgetter(0))
+    cells: dict[object, dict[Period, list[_Value]]] = {}
+    for place, start, series, numbers in entries:
         index = metrics.index(series.metric_id)
         key = series.reporting_group_id, series.scopes
         by_period = cells.setdefault(key, {})
-        for row, (period, number) in enumerate(numbers.items(), start):
-            by_period.setdefault(period, []).append((index, place, number, row))
+        for row, period in enumerate(numbers, start):
+            value = index, place, numbers[period], row
+            by_period.setdefault(period, []).append(value)
     for by_period in cells.values():
         for period in sorted(by_period):
             yield by_period[period]

@@ -76,11 +76,17 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
             undecided_count += 1
         elif end <= last:
             rows.append((cell, row, is_certain))
-    place = original.catalogue.places
-    rows.sort(key=lambda entry: (place[entry[0][0]], entry[0][1:]))
+    places = original.catalogue.places
+
+    def read_order(entry: tuple[Any, int, bool]) -> tuple[int, Any]:
+        series_id, *fields = entry[0]
+        return places[series_id], fields
+
+    rows.sort(key=read_order)
     row_numbers = pa.array(map(itemgetter(1), rows), pa.int64())
     certain = pa.array(map(itemgetter(2), rows), pa.bool_())
-    table = table.unify_dictionaries().take(row_numbers)
+    table = table.unify_dictionaries()
+    table = table.take(row_numbers)
     table = table.append_column("certain", certain)
     metadata = make_metadata([original, restated], unreported=undecided_count)
     result: pyarrow.Table = table.replace_schema_metadata(metadata)
@@ -94,7 +100,8 @@ def _check_pair(original: Panel, latest: Panel) -> None:
             "original and restated must be panels of the value versions 'original' and "
             f"'latest_restated', in this order, not {versions[0]!r} and {versions[1]!r}"
         )
-    dataset, latest_dataset = original.dataset, latest.dataset
+    dataset = original.dataset
+    latest_dataset = latest.dataset
     reject_differing(
         "original and restated",
         ("entity", dataset.entity_id, latest_dataset.entity_id),

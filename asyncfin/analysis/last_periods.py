@@ -13,10 +13,12 @@ async def read_last_periods(client: Client, catalogue: Catalogue) -> dict[str, P
     """
     if not catalogue.series or not catalogue.periods:
         return {}
-    plan = await client.plan(catalogue, Select(), FiscalRange())
+    periods = FiscalRange()
+    plan = await client.plan(catalogue, Select(), periods)
     if not plan.cached:
         return {}
-    plan = await client.plan(catalogue, Select.of(plan.cached), FiscalRange())
+    select = Select.of(plan.cached)
+    plan = await client.plan(catalogue, select, periods)
     if plan.requests:  # dropped from the cache meanwhile
         return {}
     panel = await client.run(plan)

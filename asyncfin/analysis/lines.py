@@ -57,7 +57,7 @@ def split_by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
     """Group panels by entity, in the order of the panels, then by publication and value
     version.
     """
-    entities: dict[str, dict[tuple[str, str], list[Panel]]] = {}
+    entities: dict[str, dict[object, list[Panel]]] = {}
     for panel in panels:
         groups = entities.setdefault(panel.dataset.entity_id, {})
         key = panel.dataset.dataset_id.lower(), panel.value_version
@@ -95,7 +95,11 @@ def make_lines(panels: Sequence[Panel]) -> list[Line]:
         for series in members:
             numbers_by_period = numbers[series.series_id]
             lines.append(Line((series,), panels_by_id, numbers_by_period))
-    return sorted(lines, key=lambda line: place(line.series[0].series_id))
+
+    def read_place(line: Line) -> int:
+        return place(line.series[0].series_id)
+
+    return sorted(lines, key=read_place)
 
 
 def _join_numbers(
@@ -127,5 +131,6 @@ def check_panels(panels: Any) -> tuple[Panel, ...]:
 
 def make_metadata(panels: Iterable[Panel], **facts: Any) -> dict[bytes, bytes]:
     """The metadata of a table that was made of panels (docs/schema.md)."""
-    facts["panels"] = [panel.about for panel in panels]
-    return {b"asyncfin": json.dumps(facts).encode()}
+    facts["panels"] = list(map(attrgetter("about"), panels))
+    text = json.dumps(facts)
+    return {b"asyncfin": text.encode()}

@@ -100,10 +100,9 @@ def last_twelve_months(
         - `series_ids`: the series of the line;
         - `reason`: why there is no number; null with one.
 
-        Rows are ordered by entity, as given, then by line, in catalogue order, oldest
-        first. The metadata
-        (the JSON under ``asyncfin``) has `left_out`, the number of series with another
-        period meaning.
+        Rows are ordered by entity, in the order of the panels, then by line, in
+        catalogue order, oldest first. The metadata (the JSON under ``asyncfin``) has
+        `left_out`, the number of series with another period meaning.
 
     Raises:
         ArgumentError: something else than a Panel is among the panels.
@@ -149,10 +148,13 @@ def _list_ends(panels: Iterable[Panel]) -> list[int]:
 
 def _make_schema(metadata: Mapping[bytes, bytes]) -> Any:
     long = concat([]).schema
-    text, texts = long.field("metric_id"), long.field("scope_names")
+    text = long.field("metric_id")
+    texts = long.field("scope_names")
     fields = list(map(long.field, _LONG_COLUMNS))
-    fields += [text.with_name("how"), texts.with_name("operands")]
-    fields += [texts.with_name("series_ids"), pa.field("reason", pa.string())]
+    fields.append(text.with_name("how"))
+    fields.append(texts.with_name("operands"))
+    fields.append(texts.with_name("series_ids"))
+    fields.append(pa.field("reason", pa.string()))
     return pa.schema(fields, metadata)
 
 
@@ -162,7 +164,8 @@ def _make_rows(
     sums = _Sums(line, unproven)
     if not sums.numbers:
         return []
-    series, catalogue = line.series[0], panel.catalogue
+    series = line.series[0]
+    catalogue = panel.catalogue
     common = {
         "entity_id": catalogue.entity_id,
         "entity_name": catalogue.name,
@@ -205,11 +208,13 @@ class _Sums:
         self._contradictions: dict[_Key, str] = {}
         proofs = 0
         for end, months in sorted(self.numbers):
-            if months in (6, 9, 12) and not (end - months) % 12:
-                text = self._find_contradiction(end, months)
-                if text:
-                    self._contradictions[end, months] = text
-                proofs += text == ""
+            begins_year = (end - months) % 12 == 0
+            if months not in (6, 9, 12) or not begins_year:
+                continue
+            text = self._find_contradiction(end, months)
+            if text:
+                self._contradictions[end, months] = text
+            proofs += text == ""
         self._is_proven = unproven or proofs > len(self._contradictions)
 
     def _find_contradiction(self, end: int, months: int) -> str | None:
@@ -233,7 +238,8 @@ class _Sums:
                 text = f"{labels} add up to {_write(total)}"
         if text is None and months == 12 and not self._is_negative:
             for first in (3, 6, 9):
-                start = self.numbers.get((end - 12 + first, first), Decimal())
+                key = end - 12 + first, first
+                start = self.numbers.get(key, Decimal())
                 if start > number and not _is_close(number, start):
                     text = f"its first {first} months are {_write(start)}"
         if text is None:
@@ -259,16 +265,19 @@ class _Sums:
             return {"reason": "percentages do not add up"}
         if end <= _EARLIEST:
             return {"reason": f"{period} has no value, and no year is before it"}
-        how, begin = "quarters", end - 12
-        operands = [(end - 9, 3), (end - 6, 3), (end - 3, 3), (end, 3)]
+        how = "quarters"
+        begin = end - 12
+        operands = [(last, 3) for last in range(end - 9, end + 1, 3)]
         missing = self._find_missing(operands)
         months = end % 12
         if months and missing:
             to_date = [(end - months, 12), (end, months), (end - 12, months)]
             missing_to_date = self._find_missing(to_date)
             if len(missing_to_date) < len(missing):
-                how, begin = "year to date", end - 12 - months
-                operands, missing = to_date, missing_to_date
+                how = "year to date"
+                begin = end - 12 - months
+                operands = to_date
+                missing = missing_to_date
         if missing:
             label = _write_label(missing[0])
             return {"reason": f"{label} has no value in these panels"}
@@ -294,15 +303,20 @@ class _Sums:
 
 def _list_parts(end: int, months: int) -> list[tuple[_Key, ...]]:
     """List the ways in which a period from the start of a fiscal year has parts."""
-    quarters = [(last, 3) for last in range(end - months + 3, end + 1, 3)]
-    ways = [((end - 3, months - 3), (end, 3)), tuple(quarters)]
+    first_end = end - months + 3
+    quarters = [(last, 3) for last in range(first_end, end + 1, 3)]
+    last_quarter = end, 3
+    before = end - 3, months - 3
+    ways = [(before, last_quarter), tuple(quarters)]
     if months == 12:
-        ways.append(((end - 6, 6), (end, 6)))
+        halves = (end - 6, 6), (end, 6)
+        ways.append(halves)
     return ways
 
 
 def _is_close(number: Decimal, total: Decimal) -> bool:
-    return abs(number - total) <= _TOLERANCE * max(abs(number), abs(total))
+    difference = abs(number - total)
+    return difference <= _TOLERANCE * max(abs(number), abs(total))
 
 
 def _write(number: Decimal) -> str:

@@ -77,8 +77,8 @@ class Scope(Struct, frozen=True, gc=False):
         description: what it is.
         role: its role; an open set of words.
         aliases: its other names.
-        active_start: the first period in which it is active, of duration 0; None if not
-            given.
+        active_start: the first period in which it is active, of duration 0, or None if
+            the service does not state it.
         active_end: the last one, likewise.
     """
 

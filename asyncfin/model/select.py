@@ -77,7 +77,7 @@ class Wanted:
 
 @frozen(repr=False)
 class Select:
-    """A choice of series. Every given field narrows it; `Select()` is everything.
+    """A choice of series. Each argument narrows it; `Select()` is everything.
 
     A str is one id, a collection means "one of these". The same Select applies to any
     catalogue (`Catalogue.select`), so it survives a new publication.
@@ -94,7 +94,7 @@ class Select:
         period_meaning: period meanings of the series.
         label: a substring of the series' label, compared without case.
         series_ids: series ids. They are those of one publication; use `Select.of` to
-            keep a choice longer.
+            store a choice longer.
         where: a function that takes a `CatalogueSeries` and returns whether to include
             it.
         name: represents `where` where the Select is written down.
@@ -121,7 +121,7 @@ class Select:
     series_ids: Ids = field(default=None, converter=_read_ids)
     where: Callable[[CatalogueSeries], bool] | None = None
     name: str | None = field(default=None, validator=_text_or_none)
-    # The series given to `Select.of`: the triple and the id of each.
+    # The series of `Select.of`: the triple and the id of each.
     picked: tuple[Wanted, ...] | None = field(
         default=None, kw_only=True, alias="_picked"
     )
@@ -172,7 +172,7 @@ class Select:
         return cls(_picked=tuple(rows))
 
     def to_json(self) -> str:
-        """Return the Select as JSON: an object of the given fields, paths in their text
+        """Return the Select as JSON: its fields that are not None, paths in their text
         form.
 
         `from_json` reads it. A `where` is written as its `name`, and cannot be read.

@@ -103,7 +103,7 @@ class _Listed:
     __slots__ = ()
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
-        """Return the selected periods, given those of a catalogue."""
+        """Return the selected ones of a catalogue's periods."""
         raise NotImplementedError
 
     def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:

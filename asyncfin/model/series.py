@@ -246,8 +246,8 @@ class Series:
         return values
 
     def __getitem__(self, period: Period | str) -> Value | None:
-        """Return the value at a period, given as a `Period` or its label; None where
-        there is none.
+        """Return the value at a period, a `Period` or its label, or None if the
+        service has none there.
 
         Raises:
             SelectionError: the panel does not have this period, or it is neither.

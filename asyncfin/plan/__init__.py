@@ -1,1 +1,1 @@
-"""A question and a catalogue in, queries out: pure."""
+"""A query and a catalogue in, batches out: pure."""

@@ -3,7 +3,7 @@
 A cell is one metric on one path, with a series for each reporting group that has one
 there. A line is a metric (side 0) or a path (side 1). Metrics and paths are represented
 by their numbers in the catalogue's order, which are cheap to compare and make equal
-plans of equal questions, in whatever order series are given.
+plans of equal queries, in whatever order the series are named.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _group_id = attrgetter("reporting_group_id")
 
 Cell: TypeAlias = tuple[int, int]
 SeriesByCell: TypeAlias = dict[Cell, list[CatalogueSeries]]
-CountsByLine: TypeAlias = tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]
+# How many series the cells of each line have, by the line that crosses it there.
+Counts: TypeAlias = dict[int, dict[int, int]]
+CountsByLine: TypeAlias = tuple[Counts, Counts]
 
 
 class CrossProduct(NamedTuple):
@@ -61,8 +63,8 @@ class View(NamedTuple):
 
 
 class Cells:
-    """The cells that queries for the wanted series can match: `wanted`, and all `known`
-    on their lines.
+    """The cells that queries for the wanted series can match: `wanted`, and all cells
+    of the catalogue that are on their lines, `listed`.
     """
 
     def __init__(
@@ -74,16 +76,17 @@ class Cells:
         self._paths = list(catalogue.by_path)
         path_of = dict(zip(self._paths, count()))
         self._cell_of: dict[str, Cell] = {}
-        rows: list[tuple[CatalogueSeries, ...]] = []
+        rows: list[Sequence[CatalogueSeries]] = []
         # In the catalogue's order, not in that of the wanted series: equal queries have
         # equal plans.
         for metric_id, row in catalogue.by_metric.items():
-            if metric_id in wanted_metrics:
-                for series in row:
-                    cell = len(rows), path_of[series.scopes]
-                    self._cell_of[series.series_id] = cell
-                self._metric_ids.append(metric_id)
-                rows.append(row)
+            if metric_id not in wanted_metrics:
+                continue
+            for series in row:
+                path = path_of[series.scopes]
+                self._cell_of[series.series_id] = len(rows), path
+            self._metric_ids.append(metric_id)
+            rows.append(row)
         self.wanted: SeriesByCell = {}
         self._wanted_paths = set[int]()
         for series in wanted_series:
@@ -92,35 +95,40 @@ class Cells:
             self._wanted_paths.add(cell[1])
         # A query matches only series on its metrics and paths, so no others are
         # examined.
-        self.known: SeriesByCell = {}
+        self.listed: SeriesByCell = {}
         self._paths_of: dict[int, list[int]] = {}
-        for row in rows:
-            for series in row:
-                metric, path = cell = self._cell_of[series.series_id]
-                if path in self._wanted_paths:
-                    if cell not in self.known:
-                        self._paths_of.setdefault(metric, []).append(path)
-                    self.known.setdefault(cell, []).append(series)
+        for series in chain.from_iterable(rows):
+            cell = self._cell_of[series.series_id]
+            metric, path = cell
+            if path not in self._wanted_paths:
+                continue
+            if cell not in self.listed:
+                self._paths_of.setdefault(metric, []).append(path)
+            self.listed.setdefault(cell, []).append(series)
 
     @property
     def density(self) -> float:
         """The share of wanted cells in the table of their metrics and paths."""
-        return len(self.wanted) / (len(self._metric_ids) * len(self._wanted_paths))
+        size = len(self._metric_ids) * len(self._wanted_paths)
+        return len(self.wanted) / size
 
     def make_product(self, home: Sequence[CatalogueSeries]) -> CrossProduct:
         """Return the query for these series: their metrics, paths and groups, and no
         others.
         """
-        metrics, paths = dict[int, None](), dict[int, None]()
-        groups = dict[str, None]()
+        metrics: dict[int, None] = {}
+        paths: dict[int, None] = {}
+        groups: dict[str, None] = {}
         for series in home:
             metric, path = self._cell_of[series.series_id]
-            metrics[metric] = paths[path] = groups[series.reporting_group_id] = None
+            metrics[metric] = None
+            paths[path] = None
+            groups[series.reporting_group_id] = None
         candidates: list[CatalogueSeries] = []
         for metric in metrics:
             for path in self._paths_of[metric]:
                 if path in paths:
-                    candidates += self.known[metric, path]
+                    candidates += self.listed[metric, path]
         metric_ids = tuple(map(self._metric_ids.__getitem__, metrics))
         scope_paths = tuple(map(self._paths.__getitem__, paths))
         matches = [item for item in candidates if item.reporting_group_id in groups]
@@ -135,13 +143,15 @@ class Cells:
             return None
         if len(self._wanted_paths) > MAX_SCOPE_COMBINATIONS:
             return None
-        return self.make_product(list(chain.from_iterable(self.wanted.values())))
+        series = chain.from_iterable(self.wanted.values())
+        return self.make_product(list(series))
 
     def list_oversized(self) -> list[Cell]:
         """Return the cells that have more than a page of series."""
         cells = []
         for cell in self.wanted:
-            if len(self._known_to_named[cell]) > MAX_PAGE_SIZE:
+            series = self._matched_series[cell]
+            if len(series) > MAX_PAGE_SIZE:
                 cells.append(cell)
         return cells
 
@@ -168,16 +178,16 @@ class Cells:
         return _collect_groups(self.wanted.values())
 
     @cached_property
-    def _known_to_named(self) -> SeriesByCell:
+    def _matched_series(self) -> SeriesByCell:
         """The series that a query which names the wanted groups can match; too many
         groups are not named.
         """
         groups = self._named
-        all_groups = _collect_groups(self.known.values())
-        if len(groups) > MAX_REPORTING_GROUP_IDS or len(groups) == len(all_groups):
-            return self.known
+        group_count = len(_collect_groups(self.listed.values()))
+        if len(groups) > MAX_REPORTING_GROUP_IDS or len(groups) == group_count:
+            return self.listed
         selection: SeriesByCell = {}
-        for cell, cell_series in self.known.items():
+        for cell, cell_series in self.listed.items():
             for series in cell_series:
                 if series.reporting_group_id in groups:
                     selection.setdefault(cell, []).append(series)
@@ -186,12 +196,13 @@ class Cells:
     @cached_property
     def _matched(self) -> CountsByLine:
         """What a query that names all wanted groups matches, by line."""
-        return count_by_line(self._known_to_named)
+        return count_by_line(self._matched_series)
 
     @cached_property
     def _matched_apart(self) -> list[CountsByLine]:
         """What a query that names one of the sets of groups matches, by line."""
-        return list(map(count_by_line, self._split_sets(self.known)))
+        tables = self._split_sets(self.listed)
+        return list(map(count_by_line, tables))
 
     def _split_sets(self, cells: SeriesByCell) -> list[SeriesByCell]:
         """Return the cells of each set of groups separately."""
@@ -215,11 +226,12 @@ class Cells:
         # Colour the graph whose edges are shared cells: a group goes into the first set
         # without a neighbour.
         sharing: dict[str, set[str]] = {group: set() for group in self._named}
-        for cell_series in self.known.values():
-            if len(cell_series) > 1:
-                groups = set(map(_group_id, cell_series))
-                for group in groups & sharing.keys():
-                    sharing[group] |= groups - {group}
+        for cell_series in self.listed.values():
+            if len(cell_series) == 1:
+                continue
+            groups = set(map(_group_id, cell_series))
+            for group in groups & sharing.keys():
+                sharing[group] |= groups - {group}
         sets: list[set[str]] = []
         for group in self._named:
             for group_set in sets:
@@ -229,16 +241,19 @@ class Cells:
                     break
             else:
                 sets.append({group})
-        return sets if len(sets) > 1 else []
+        if len(sets) == 1:
+            return []
+        return sets
 
 
 def count_by_line(cells: SeriesByCell) -> CountsByLine:
     """Return how many series cells have, by metric and path, and by path and metric."""
-    by_metric: dict[int, dict[int, int]] = {}
-    by_path: dict[int, dict[int, int]] = {}
+    by_metric: Counts = {}
+    by_path: Counts = {}
     for (metric, path), series in cells.items():
-        by_metric.setdefault(metric, {})[path] = len(series)
-        by_path.setdefault(path, {})[metric] = len(series)
+        number = len(series)
+        by_metric.setdefault(metric, {})[path] = number
+        by_path.setdefault(path, {})[metric] = number
     return by_metric, by_path
 
 
@@ -251,10 +266,10 @@ def count_least_requests(
     A response has at most 100 series of at most 50 metrics and 50 paths, and so has
     each further page of a cursor.
     """
-    path_counts = Counter(map(itemgetter(0), crossings))
-    metric_counts = Counter(map(itemgetter(1), crossings))
-    most_metrics = max([len(path_counts), *metric_counts.values()])
-    most_paths = max([len(metric_counts), *path_counts.values()])
+    paths_by_metric = Counter(map(itemgetter(0), crossings))
+    metrics_by_path = Counter(map(itemgetter(1), crossings))
+    most_metrics = max([len(paths_by_metric), *metrics_by_path.values()])
+    most_paths = max([len(metrics_by_path), *paths_by_metric.values()])
     return max(
         ceil(series / MAX_PAGE_SIZE),
         ceil(most_metrics / MAX_METRIC_IDS),
@@ -263,4 +278,5 @@ def count_least_requests(
 
 
 def _collect_groups(cells: Iterable[Iterable[CatalogueSeries]]) -> dict[str, None]:
-    return dict.fromkeys(map(_group_id, chain.from_iterable(cells)))
+    series = chain.from_iterable(cells)
+    return dict.fromkeys(map(_group_id, series))

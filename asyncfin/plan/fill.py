@@ -37,13 +37,12 @@ _path = attrgetter("scopes")
 def adapt_to_cache(
     plan: Plan, cached_ids: Set[str], unlisted_ids: Set[str], *, fill: bool = True
 ) -> Plan:
-    """Return a plan that requests only what is not cached, and what is not known to be
-    unlisted.
+    """Return a plan that requests only what is neither cached nor unlisted.
 
     With `fill` it requests all periods, and pages as full as possible, for later
-    questions.
+    queries.
     """
-    # An unlisted series is known to be empty.
+    # An unlisted series has no values.
     available = cached_ids | unlisted_ids
     missing_series, cached_series = [], []
     for series in plan.series:
@@ -162,7 +161,7 @@ def _add(
         if uncached_count:
             shares[line] = uncached_count / len(items)
     used = 0
-    # The sort keeps the catalogue's order among equals, so that equal questions have
+    # The sort keeps the catalogue's order among equals, so that equal queries have
     # equal plans.
     for line in sorted(shares, key=lambda line: -shares[line]):
         if len(batch_lines) < max_lines and used + len(lines[line]) <= room:

@@ -17,6 +17,8 @@ from collections.abc import Generator, Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from math import inf
+from operator import attrgetter
+from typing import TypeAlias
 
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.series import CatalogueSeries
@@ -35,6 +37,8 @@ from asyncfin.plan.cells import (
 _HUBS_TRIED = 60
 _PARTNERS_TRIED = 10
 _PARTNERS_WEIGHED = 1000
+
+_series_id = attrgetter("series_id")
 
 
 def grow(
@@ -57,16 +61,20 @@ def grow(
     # original.
     unassigned_cells = dict(series_by_cell)
     unassigned_count = sum(map(len, unassigned_cells.values()))
-    views = (_Growth(view, spare) for view in cells.make_views(unassigned_cells))
-    growths = [next(views)]
+    views = cells.make_views(unassigned_cells)
+    growths = [_Growth(next(views), spare)]
     homes: list[Sequence[CatalogueSeries]] = []
     largest_count = MAX_PAGE_SIZE
-    while 0 < unassigned_count <= largest_count * (limit - len(homes)):
+    while unassigned_count > 0:
+        if unassigned_count > largest_count * (limit - len(homes)):
+            return None
         # The first view, of all groups, is usually the best; the others are made only
         # if it leaves room.
-        best, batch = growths[0].list_series(), growths[0].make_batch()
+        best_growth = growths[0]
+        best = best_growth.list_series()
         if len(best) < enough:
-            growths += views
+            for view in views:
+                growths.append(_Growth(view, spare))
             for growth in growths[1:]:
                 # Most sets of groups have fewer series left than the best batch: none
                 # of theirs is better.
@@ -74,12 +82,13 @@ def grow(
                     continue
                 series = growth.list_series()
                 if len(series) > len(best):
-                    best, batch = series, growth.make_batch()
+                    best_growth, best = growth, series
                 if len(best) >= enough:
                     break
         if not best:
-            break
-        assigned_ids = {series.series_id for series in best}
+            return None
+        batch = best_growth.make_batch()
+        assigned_ids = set(map(_series_id, best))
         for growth in growths:
             growth.assign(batch, assigned_ids)
         unassigned_count -= len(best)
@@ -87,14 +96,15 @@ def grow(
         # Batches rarely become larger, so the rest needs at least about as many of this
         # size.
         largest_count = max(map(len, homes[-2:]))
-    return None if unassigned_count else homes
+    return homes
 
 
 class _Growth:
     """The unassigned series of one view, and the batch that would take most of them."""
 
     def __init__(self, view: View, spare: int) -> None:
-        self._unassigned, self._spare = view.cells, spare
+        self._unassigned = view.cells
+        self._spare = spare
         self.left = sum(map(len, view.cells.values()))
         # A cell with more series than a page fits into no batch of one page, so it must
         # not attract one.
@@ -108,7 +118,8 @@ class _Growth:
 
     def make_batch(self) -> list[Cell]:
         if self._batch is None:
-            self._batch = _GrowingBatch(self._table, self._spare).list_cells()
+            growing_batch = _GrowingBatch(self._table, self._spare)
+            self._batch = growing_batch.list_cells()
         return self._batch
 
     def list_series(self) -> list[CatalogueSeries]:
@@ -122,15 +133,21 @@ class _Growth:
         for cell in cells:
             series = self._unassigned.get(cell, [])
             remainder = [item for item in series if item.series_id not in assigned_ids]
-            if len(remainder) == len(series):
+            count = len(series) - len(remainder)
+            if count == 0:
                 continue  # the batch that was grown for this view is still valid
-            self._table.assign(cell, len(series) - len(remainder))
-            self.left -= len(series) - len(remainder)
+            self._table.assign(cell, count)
+            self.left -= count
             self._batch = None
             if remainder:
                 self._unassigned[cell] = remainder
             else:
                 del self._unassigned[cell]
+
+
+# A line that may be a hub: its number of partners, below 0 as a heap begins with the
+# least, and the line.
+_Hub: TypeAlias = tuple[int, int]
 
 
 class _Counts:
@@ -144,10 +161,10 @@ class _Counts:
         self.matched = counts
         self.unassigned = count_by_line(unassigned_cells)
         self.total: list[dict[int, int]] = []
-        self._hubs: list[list[tuple[int, int]]] = []
+        self._hubs: list[list[_Hub]] = []
         for side in self.unassigned:
             totals: dict[int, int] = {}
-            hubs: list[tuple[int, int]] = []
+            hubs: list[_Hub] = []
             for line, cells in side.items():
                 totals[line] = sum(cells.values())
                 hubs.append((-len(cells), line))
@@ -162,17 +179,16 @@ class _Counts:
         metric, path = cell
         if path not in self.unassigned[0].get(metric, ()):
             return
-        for table, total, line, crossing in (
-            (self.unassigned[0], self.total[0], metric, path),
-            (self.unassigned[1], self.total[1], path, metric),
-        ):
-            cells = table[line]
-            total[line] -= count
+        for side in (0, 1):
+            line, crossing = cell[side], cell[1 - side]
+            self.total[side][line] -= count
+            cells = self.unassigned[side][line]
             cells[crossing] -= count
-            if not cells[crossing]:
-                del cells[crossing]
-                if not cells:
-                    del table[line]
+            if cells[crossing]:
+                continue
+            del cells[crossing]
+            if not cells:
+                del self.unassigned[side][line]
 
     def find_largest_hub(self) -> tuple[int, int] | None:
         """Return the side and the line with the most partners left."""
@@ -186,35 +202,37 @@ class _Counts:
         _, line, side = min(tops)
         return side, line
 
-    def _find_hub(self, side: int) -> tuple[int, int] | None:
-        """Return the line of a side with the most partners left, as (-partners,
-        line).
-        """
+    def _find_hub(self, side: int) -> _Hub | None:
+        """Return the line of a side with the most partners left."""
         hubs = self._hubs[side]
         while hubs:
-            partners = len(self.unassigned[side].get(hubs[0][1], ()))
-            if partners == -hubs[0][0]:
-                return hubs[0]
+            hub = hubs[0]
+            line = hub[1]
+            partners = self.unassigned[side].get(line, ())
+            current_hub = -len(partners), line
+            if hub == current_hub:
+                return hub
             # The heap is updated only when an outdated entry reaches its top.
             if partners:
-                heapreplace(hubs, (-partners, hubs[0][1]))
+                heapreplace(hubs, current_hub)
             else:
                 heappop(hubs)
         return None
 
     def iterate_hubs(self, side: int) -> Generator[int, None, None]:
         """Yield the lines with the most partners left, in that order."""
-        hubs_seen: list[tuple[int, int]] = []
+        hubs = self._hubs[side]
+        hubs_seen: list[_Hub] = []
         try:
             while len(hubs_seen) < _HUBS_TRIED:
-                top = self._find_hub(side)
-                if top is None:
+                hub = self._find_hub(side)
+                if hub is None:
                     break
-                hubs_seen.append(heappop(self._hubs[side]))
-                yield top[1]
+                hubs_seen.append(heappop(hubs))
+                yield hub[1]
         finally:
-            for item in hubs_seen:
-                heappush(self._hubs[side], item)
+            for hub in hubs_seen:
+                heappush(hubs, hub)
 
 
 class _GrowingBatch:
@@ -225,13 +243,13 @@ class _GrowingBatch:
     def __init__(self, table: _Counts, spare: int) -> None:
         self._table = table
         self._spare = spare  # the lines of each side that are left free for now
-        self._chosen: tuple[dict[int, None], dict[int, None]] = ({}, {})
-        # What a line that is not chosen would add, and the same as a heap of (waste,
-        # -gain, side, line).
-        self._gain: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        self._near: list[tuple[float, int, int, int]] = []
         self._room = MAX_PAGE_SIZE
-        self._hubs = (table.iterate_hubs(0), table.iterate_hubs(1))
+        # By side: the chosen lines, and what a line that is not chosen would add.
+        self._chosen: list[dict[int, None]] = [{}, {}]
+        self._gain: list[dict[int, int]] = [{}, {}]
+        # The same as a heap of (waste, -gain, side, line).
+        self._near: list[tuple[float, int, int, int]] = []
+        self._hubs = [table.iterate_hubs(0), table.iterate_hubs(1)]
         # Several hubs in the same batch: lines without neighbours would otherwise leave
         # pages half empty.
         hub = table.find_largest_hub()
@@ -245,11 +263,13 @@ class _GrowingBatch:
 
     def list_cells(self) -> list[Cell]:
         """Return the unassigned cells of the chosen lines."""
-        paths_of, paths = self._table.unassigned[0], self._chosen[1]
+        metrics, paths = self._chosen
+        paths_of = self._table.unassigned[0]
         cells: list[Cell] = []
-        for metric in self._chosen[0]:
-            candidates = paths_of.get(metric, ())
-            cells += [(metric, path) for path in candidates if path in paths]
+        for metric in metrics:
+            for path in paths_of.get(metric, ()):
+                if path in paths:
+                    cells.append((metric, path))
         return cells
 
     def _count_free(self, side: int) -> int:
@@ -259,7 +279,8 @@ class _GrowingBatch:
         """Return how many more series the batch would match with this line."""
         # Planning spends most of its time here: walk along whichever of the two is
         # shorter.
-        cells, lines = self._table.matched[side][line], self._chosen[1 - side]
+        cells = self._table.matched[side][line]
+        lines = self._chosen[1 - side]
         if len(lines) < len(cells):
             return sum([cells[crossing] for crossing in lines if crossing in cells])
         return sum([count for crossing, count in cells.items() if crossing in lines])
@@ -267,36 +288,46 @@ class _GrowingBatch:
     def choose(self, side: int, line: int, cost: int) -> None:
         self._room -= cost
         self._chosen[side][line] = None
-        other_side, gain = 1 - side, self._gain[1 - side]
-        crossings, near = self._chosen[other_side], self._near
-        for crossing, count in self._table.unassigned[side].get(line, {}).items():
-            if crossing not in crossings:
-                gain[crossing] = count = gain.get(crossing, 0) + count
-                heappush(near, (0, -count, other_side, crossing))
+        other_side = 1 - side
+        gain = self._gain[other_side]
+        crossings = self._chosen[other_side]
+        counts = self._table.unassigned[side].get(line, {})
+        for crossing, count in counts.items():
+            if crossing in crossings:
+                continue
+            count += gain.get(crossing, 0)
+            gain[crossing] = count
+            heappush(self._near, (0, -count, other_side, crossing))
 
     def start(self, side: int, hub: int) -> None:
         """Choose a hub and, where its partners are too many, the ones that fill the
         page evenly.
         """
         partners = self._table.unassigned[side][hub]
+        cost = self._count_cost(side, hub)
         if len(partners) <= self._count_free(1 - side):
-            self.choose(side, hub, self._count_cost(side, hub))
+            self.choose(side, hub, cost)
             return
-        self._room -= self._count_cost(side, hub)
+        self._room -= cost
         self._chosen[side][hub] = None
         self.fill_evenly(1 - side, partners)
 
     def fill_evenly(self, side: int, lines: Iterable[int]) -> None:
-        by_total: dict[int, list[int]] = {}
+        lines_by_total: dict[int, list[int]] = {}
         for line in islice(lines, _PARTNERS_WEIGHED):
-            if line not in self._chosen[side]:
-                by_total.setdefault(self._table.total[side][line], []).append(line)
-        totals = sorted(by_total)
+            if line in self._chosen[side]:
+                continue
+            total = self._table.total[side][line]
+            lines_by_total.setdefault(total, []).append(line)
+        totals = sorted(lines_by_total)
         missing = self._room
-        while totals and self._room and self._count_free(side):
-            total = _find_closest(totals, missing / self._count_free(side))
-            line = by_total[total].pop()
-            if not by_total[total]:
+        while totals and self._room:
+            free_count = self._count_free(side)
+            if not free_count:
+                break
+            total = _find_closest(totals, missing / free_count)
+            line = lines_by_total[total].pop()
+            if not lines_by_total[total]:
                 totals.remove(total)
             cost = self._count_cost(side, line)
             if cost <= self._room:
@@ -312,8 +343,9 @@ class _GrowingBatch:
             waste, gain, side, line = heappop(near)
             # When the gain of a line changes, its old entry stays in the heap next to a
             # newer one.
-            is_outdated = self._gain[side][line] != -gain
-            if is_outdated or line in self._chosen[side] or not self._count_free(side):
+            if self._gain[side][line] != -gain:
+                continue
+            if line in self._chosen[side] or not self._count_free(side):
                 continue
             cost = self._count_cost(side, line)
             if cost > self._room:
@@ -336,7 +368,9 @@ class _GrowingBatch:
         # the hub's.
         for side in sorted((0, 1), key=self._count_free):
             for line in self._hubs[side]:
-                if line not in self._chosen[side] and self._can_fit(side, line):
+                if line in self._chosen[side]:
+                    continue
+                if self._can_fit(side, line):
                     return side, line
         return None
 
@@ -344,8 +378,10 @@ class _GrowingBatch:
         """Return whether a hub fits together with one of its first partners."""
         room = self._room - self._count_cost(side, line)
         cells = self._table.matched[side][line]
-        for partner in islice(self._table.unassigned[side][line], _PARTNERS_TRIED):
-            if self._count_cost(1 - side, partner) + cells[partner] <= room:
+        partners = self._table.unassigned[side][line]
+        for partner in islice(partners, _PARTNERS_TRIED):
+            cost = self._count_cost(1 - side, partner)
+            if cost + cells[partner] <= room:
                 return True
         return False
 
@@ -353,8 +389,12 @@ class _GrowingBatch:
 def _find_closest(ascending: list[int], number: float) -> int:
     """Return the entry closest to a number, the larger one of two."""
     index = bisect_left(ascending, number)
+    if index == 0:
+        return ascending[0]
+    smaller = ascending[index - 1]
     if index == len(ascending):
-        return ascending[-1]
-    if index > 0 and number - ascending[index - 1] < ascending[index] - number:
-        return ascending[index - 1]
-    return ascending[index]
+        return smaller
+    larger = ascending[index]
+    if number - smaller < larger - number:
+        return smaller
+    return larger

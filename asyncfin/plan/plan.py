@@ -1,11 +1,11 @@
-"""Plan a question: batches that together return every wanted series, in nearly the
+"""Plan a query: batches that together return every wanted series, in nearly the
 fewest requests.
 
 A batch is a cross product of metrics, paths and groups. Each is one page, so that all
 of them can be in flight at once: dense tables are cut in `strips`, sparse ones are
 filled by `grow`, and where neither comes close to the lower bound, both are tried. Only
-a single metric and path of more than a page of series, and a question that is one query
-of two pages, follow a cursor.
+a single metric and path of more than a page of series, and a selection that is one
+query of two pages, follow a cursor.
 
 Trailing months are requested as the catalogue's whole span, and the client cuts the
 window: the service would anchor it at each batch, and a foreign series can move it.
@@ -70,14 +70,14 @@ class Batch(Query):
 
 @frozen(repr=False, slots=False)  # slots and cached_property make help() fail on 3.13
 class Plan:
-    """What is sent for a question, known before anything is sent.
+    """What is sent for a query of any size, before anything is sent.
 
     Attributes:
-        question: the question.
+        question: the query as it was asked for.
         catalogue: the catalogue of the publication that is read.
-        periods: the question's periods, resolved against this catalogue. None: the
+        periods: the query's periods, resolved against this catalogue. None: the
             catalogue has no series or no periods or, where several entities are asked,
-            nothing of the question; there are no batches.
+            nothing of the query; there are no batches.
         series: the wanted series, in catalogue order.
         batches: the queries to send by the documented caps, each with its home series.
         cached: the wanted series that are cached, which no batch requests.
@@ -150,7 +150,7 @@ class Plan:
         if foreign_count:
             lines.append(
                 f"{foreign_count:,} other series match these queries; only a cache "
-                "keeps them"
+                "stores them"
             )
         lines.append(f"periods: {self.question.periods}{self._describe_periods()}")
         lines.append(f"values: {self.question.value_version}")
@@ -175,7 +175,7 @@ def make_batches(
     periods: Resolved | None,
     value_version: ValueVersion,
 ) -> tuple[Batch, ...]:
-    """Return the queries for these series, given in catalogue order.
+    """Return the queries for these series, in catalogue order.
 
     Raises:
         SelectionError: a series cannot be queried, as its scope path has more than 20

@@ -40,7 +40,7 @@ class Question:
     # For how many seconds a publication counts as the current one after it was
     # confirmed, or None for the client's.
     max_age: float | None = None
-    # whether the client's cache may keep what is read; what it has is used anyway
+    # whether the client's cache may store what is read; what it has is used anyway
     fill_cache: bool = True
     # whether ids, words and periods that the catalogue does not have are ignored
     allow_missing: bool = False

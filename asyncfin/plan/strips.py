@@ -11,14 +11,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import ceil
+from operator import itemgetter
 from sys import maxsize
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.cells import MAX_LINES, Cells, SeriesByCell, View, count_by_line
+from asyncfin.plan.cells import (
+    MAX_LINES,
+    Cells,
+    Counts,
+    SeriesByCell,
+    View,
+    count_by_line,
+)
 
-CountsOfLines: TypeAlias = Mapping[int, Mapping[int, int]]
+# How many series match on a crossing line, and the crossing lines on each page.
+Costs: TypeAlias = Mapping[int, int]
+Pages: TypeAlias = list[list[int]]
+
+
+class _Width(NamedTuple):
+    """How wide a strip may be, and what it then has.
+
+    Attributes:
+        width: the number of its lines.
+        gain: how many wanted series it has.
+        total: how many series match, on the crossing lines with a wanted one.
+        costs: the same by crossing line.
+    """
+
+    width: int
+    gain: int
+    total: int
+    costs: Costs
+
+    def limit_share(self, max_lines: int) -> float:
+        """Return how many wanted series a page may have at most, with so many lines."""
+        least_pages = ceil(self.total / MAX_PAGE_SIZE)
+        return self.gain / max(least_pages, ceil(len(self.costs) / max_lines))
+
+
+_read_limit = itemgetter(0)
 
 
 def pack_strips(
@@ -40,16 +74,21 @@ def pack_strips(
     views = cells.make_views(series_by_cell)
     best: list[Sequence[CatalogueSeries]] | None = None
     # The views of sets are made only if the first one is not enough.
-    for view_group in filter(None, map(list, (islice(views, 1), views))):
+    for part in (islice(views, 1), views):
+        view_group = list(part)
+        if not view_group:
+            continue
         for side in (0, 1):
             homes: list[Sequence[CatalogueSeries]] = []
             for view in view_group:
                 # A way is left as soon as it has as many batches as the best one.
-                homes += islice(_pack_homes(view, side, sparse), limit - len(homes))
-            if len(homes) < limit:
-                best, limit = homes, len(homes)
-                if limit <= enough:
-                    return best
+                room = limit - len(homes)
+                homes += islice(_pack_homes(view, side, sparse), room)
+            if len(homes) >= limit:
+                continue
+            best, limit = homes, len(homes)
+            if limit <= enough:
+                return best
     return best
 
 
@@ -59,68 +98,69 @@ def _pack_homes(
     """Yield the home series of each page, with the lines of one side cut into
     strips.
     """
-    by_side = count_by_line(view.cells)[side]
-    # The lines of a block share their first crossing line, wherever they are in the
-    # catalogue.
-    order = sorted(by_side)
+    wanted_counts = count_by_line(view.cells)[side]
+    lines = sorted(wanted_counts)
     if sparse:
-        order.sort(key=lambda line: min(by_side[line]))
-    for lines, pages in _cut_strips(view.counts[side], by_side, order, side):
+        # The lines of a block share their first crossing line, wherever they are in the
+        # catalogue.
+        lines.sort(key=lambda line: min(wanted_counts[line]))
+    strips = _cut_strips(view.counts[side], wanted_counts, lines, side)
+    for strip, pages in strips:
         for page in pages:
             home: list[CatalogueSeries] = []
-            for line in lines:
+            for line in strip:
                 for crossing in page:
-                    if crossing in by_side[line]:
-                        cell = (line, crossing) if side == 0 else (crossing, line)
-                        home += view.cells[cell]
+                    if crossing not in wanted_counts[line]:
+                        continue
+                    cell = line, crossing
+                    if side == 1:
+                        cell = crossing, line
+                    home += view.cells[cell]
             yield home
 
 
 def _cut_strips(
-    all_counts: CountsOfLines,
-    wanted_counts: CountsOfLines,
+    all_counts: Counts,
+    wanted_counts: Counts,
     lines: Sequence[int],
     side: int,
-) -> Iterator[tuple[Sequence[int], list[list[int]]]]:
+) -> Iterator[tuple[Sequence[int], Pages]]:
     """Yield the lines of each strip, and the lines of the other side on each of its
     pages.
     """
     max_others = MAX_LINES[1 - side]
     start = 0
     while start < len(lines):
+        end = start + MAX_LINES[side]
         widths = []
-        for width, gain, total, costs in _try_widths(
-            all_counts, wanted_counts, lines[start : start + MAX_LINES[side]]
-        ):
-            fewest = max(ceil(total / MAX_PAGE_SIZE), ceil(len(costs) / max_others))
-            widths.append((gain / fewest, width, gain, costs.copy()))
+        for width in _try_widths(all_counts, wanted_counts, lines[start:end]):
+            widths.append((width.limit_share(max_others), width))
         # The width with the most wanted series a page, of equals the smallest. Each
         # strip is judged alone: what is left for the next ones depends little on where
         # it ends. Packing takes longest, so widths that may have the most come first,
         # and those that can't have it are not packed.
-        best, best_width, pages = 0.0, 0, list[list[int]]()
-        widths.sort(key=lambda item: (-item[0], item[1]))
-        for potential, width, gain, costs in widths:
-            if potential < best:
+        widths.sort(key=_read_limit, reverse=True)
+        best_share = 0.0
+        best_width = 0
+        best_pages: Pages = []
+        for limit, width in widths:
+            if limit < best_share:
                 break
-            if potential == best and width > best_width:
+            if limit == best_share and width.width > best_width:
                 continue
-            packed_pages = _pack_pages(costs, max_others)
-            share = gain / len(packed_pages)
-            if (share, -width) > (best, -best_width):
-                best, best_width, pages = share, width, packed_pages
-        yield lines[start : start + best_width], pages
+            pages = _pack_pages(width.costs, max_others)
+            share = width.gain / len(pages)
+            is_smaller = share == best_share and width.width < best_width
+            if share > best_share or is_smaller:
+                best_share, best_width, best_pages = share, width.width, pages
+        yield lines[start : start + best_width], best_pages
         start += best_width
 
 
 def _try_widths(
-    all_counts: CountsOfLines, wanted_counts: CountsOfLines, lines: Sequence[int]
-) -> Iterator[tuple[int, int, int, dict[int, int]]]:
-    """Yield each possible width of a strip, with its counts of wanted and of matched
-    series, and the latter by crossing line.
-
-    The last is changed when the next width is taken.
-    """
+    all_counts: Counts, wanted_counts: Counts, lines: Sequence[int]
+) -> Iterator[_Width]:
+    """Yield each possible width of a strip."""
     # A crossing line without a wanted cell in the strip is on none of its pages, and
     # costs nothing. It is counted nevertheless: a wider strip may contain a wanted cell
     # of it, and then all its cells cost.
@@ -138,23 +178,26 @@ def _try_widths(
         for crossing, count in wanted_counts[line].items():
             gain += count
             if crossing not in costs:
-                costs[crossing] = all_costs[crossing]
-                total += costs[crossing]
+                cost = all_costs[crossing]
+                costs[crossing] = cost
+                total += cost
                 changed_lines.append(crossing)
         if max(map(costs.__getitem__, changed_lines)) > MAX_PAGE_SIZE:
             return  # a crossing line fits on no page, in this width or a greater one
-        yield width, gain, total, costs
+        yield _Width(width, gain, total, costs.copy())
 
 
-def _pack_pages(costs: Mapping[int, int], max_lines: int) -> list[list[int]]:
+def _pack_pages(costs: Costs, max_lines: int) -> Pages:
     """Pack lines into pages of at most 100 series: the largest first, each on the first
     page with room.
     """
-    pages: list[list[int]] = []
+    pages: Pages = []
     rooms: list[int] = []
     index = last = 0
     # By their costs, and lines of equal costs in order: sorting is stable.
-    for line in sorted(sorted(costs), key=costs.__getitem__, reverse=True):
+    lines = sorted(costs)
+    lines.sort(key=costs.__getitem__, reverse=True)
+    for line in lines:
         cost = costs[line]
         # A page without room for one of these costs has none for the next.
         if cost != last:

@@ -78,7 +78,7 @@ class Dialect:
     last_cursor: Literal["absent", "null"] = one_of("absent", "null")
     pages: Literal["full", "short", "empty"] = one_of("full", "short", "empty")
     scope_groups: Literal["every", "first", "used"] = one_of("every", "first", "used")
-    # About a question that a new publication has made stale: spec 4.3 rules 5 and 6
+    # About a query that a new publication has made stale: spec 4.3 rules 5 and 6
     # have no order.
     ids_before_pin: bool = switch(False)
     cursor_before_pin: bool = switch(False)

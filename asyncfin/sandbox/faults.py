@@ -159,7 +159,7 @@ class Slow(Fault):
 
 @frozen(kw_only=True)
 class Hang(Fault):
-    """Send nothing, and keep the connection open."""
+    """Send nothing, and leave the connection open."""
 
 
 @define

@@ -272,9 +272,7 @@ def _join_result(
 
 
 def label_cells(values: bytes, value_version: str, dialect: Dialect) -> bytes:
-    """Return the cells with the `value_version` that the dialect gives those never
-    restated.
-    """
+    """Return the cells with the dialect's `value_version` of those never restated."""
     label = "original" if value_version == "original" else dialect.unrestated
     if label == "original":
         return values

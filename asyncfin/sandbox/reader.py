@@ -53,7 +53,7 @@ def parse_json(content: bytes, *, whole_numbers: bool = False) -> Any:
         return int(number) if whole_numbers and number.is_integer() else number
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        # The parser alone would keep the last of two equal keys in silence.
+        # The parser alone would take the last of two equal keys in silence.
         mapping = dict(pairs)
         if len(mapping) < len(pairs):
             keys = [key for key, _ in pairs]

@@ -405,8 +405,7 @@ class Sandbox:
                 if isinstance(fault, Switch):
                     self._store.publish(fault.publication)
             reply = answer(request, service)
-        # Of a Switch to a publication that can't be: the request is answered, and says
-        # so.
+        # Of a Switch to a publication that can't be: the response contains the reason.
         except SandboxError as error:
             reply = report_failure(request, service, str(error))
         for fault in faults:

@@ -60,7 +60,7 @@ _KNOWN_PATHS = """
 SELECT value FROM json_each(?) WHERE EXISTS (
     SELECT 1 FROM series WHERE publication = ? AND path = value)
 """
-# The plus keeps the order from choosing the index by position, which would scan the
+# The plus prevents the order from choosing the index by position, which would scan the
 # whole publication.
 _MATCHING = """
 SELECT id, CASE :version WHEN 'original' THEN populated
@@ -82,8 +82,8 @@ WHERE series IN (SELECT value FROM json_each(:series))
 
 T = TypeVar("T")
 # The sizes of what is cached for further pages: series that match, and bytes of cells.
-_KEPT_MATCHES = 100_000
-_KEPT_BYTES = 16_000_000
+_MAX_MATCHES = 100_000
+_MAX_BYTES = 16_000_000
 
 
 @frozen
@@ -211,10 +211,10 @@ class Store:
             # What pages are made of, so that the next page of a series need not be read
             # and split.
             self._selections = _Bounded[Selection](
-                _KEPT_MATCHES, lambda selection: 1 + len(selection.matches)
+                _MAX_MATCHES, lambda selection: 1 + len(selection.matches)
             )
             self._series = _Bounded[Stored](
-                _KEPT_BYTES, lambda pieces: len(pieces.head) + len(pieces.cells)
+                _MAX_BYTES, lambda pieces: len(pieces.head) + len(pieces.cells)
             )
         except BaseException:
             self._db.close()

@@ -159,7 +159,7 @@ def test_a_plan_explains_itself() -> None:
         "2 series selected",
         "1 batch, 1 request: ",
         "lower bound: 1 request;",
-        "2 other series match these queries; only a cache keeps them",
+        "2 other series match these queries; only a cache stores them",
         "periods: the last 12 months; all periods are requested, and the window is cut from them",
     ):
         assert part in text

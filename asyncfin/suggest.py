@@ -55,7 +55,8 @@ def find_close(name: str, names: Iterable[str]) -> list[str]:
     if text in by_folded:
         matches.insert(0, text)
     if len(text) > 2:
-        matches += sorted((folded for folded in by_folded if text in folded), key=len)
+        candidates = [candidate for candidate in by_folded if text in candidate]
+        matches += sorted(candidates, key=len)
     distinct_matches = list(dict.fromkeys(matches))
     return [by_folded[match] for match in distinct_matches[:_MOST_MATCHES]]
 

@@ -306,8 +306,8 @@ def _list_parts(end: int, months: int) -> list[tuple[_Key, ...]]:
     first_end = end - months + 3
     quarters = [(last, 3) for last in range(first_end, end + 1, 3)]
     last_quarter = end, 3
-    before = end - 3, months - 3
-    ways = [(before, last_quarter), tuple(quarters)]
+    start = end - 3, months - 3
+    ways = [(start, last_quarter), tuple(quarters)]
     if months == 12:
         halves = (end - 6, 6), (end, 6)
         ways.append(halves)

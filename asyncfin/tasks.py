@@ -206,6 +206,9 @@ async def merged(
         yield items
     finally:
         await cancel_and_wait(items.workers)
+        # A later step would cancel the task of its caller.
+        if isinstance(items.failure, asyncio.CancelledError):
+            items.failure = RuntimeError("the `async with` block has been left")
 
 
 class _Merged(Generic[T]):
@@ -221,7 +224,7 @@ class _Merged(Generic[T]):
         self._places = asyncio.Semaphore(limit)
         self._is_lazy, self._is_awaited = limit == 0, False
         self._ready: deque[T] = deque()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self._changed = asyncio.Event()
         # Counted down by the workers themselves, so that the consumer knows the end
         # without looking at tasks.
@@ -245,12 +248,12 @@ class _Merged(Generic[T]):
         # A generator that cancelled itself is not at its end, and must not count as
         # complete.
         except GeneratorExit as error:  # of a loop that has ended, or of an observer
-            self._failure = self._failure or error
+            self.failure = self.failure or error
             raise
         except BaseException as error:  # the consumer raises it
             # Only the first: the others usually raise their cancellation.
-            if self._failure is None:
-                self._failure = error
+            if self.failure is None:
+                self.failure = error
                 self._generators = iter(())
                 for task in self.workers:
                     task.cancel()
@@ -270,8 +273,8 @@ class _Merged(Generic[T]):
                     self._places.release()
                 self._is_awaited = False
                 return self._ready.popleft()
-            if self._failure is not None:
-                raise self._failure
+            if self.failure is not None:
+                raise self.failure
             if not self._running:
                 raise StopAsyncIteration
             if self._is_lazy and not self._is_awaited:

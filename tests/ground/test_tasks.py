@@ -160,6 +160,21 @@ async def test_self_cancelled_job_is_an_error() -> None:
         await taken([cancels, *Busy().jobs(2)], 2)
 
 
+@pytest.mark.parametrize("limit", [0, 2])
+async def test_left_block_has_no_items(limit: int) -> None:
+    """A step after the block is an error, and does not pass for a cancellation."""
+
+    async def endless() -> AsyncGenerator[int, None]:
+        while True:
+            await asyncio.sleep(1)
+            yield 1
+
+    async with merged([endless], limit) as items:
+        assert await anext(items) == 1
+    with pytest.raises(RuntimeError):
+        await anext(items)
+
+
 @pytest.mark.parametrize("turns", range(8))
 async def test_lazy_item_survives_cancelled_wait(turns: int) -> None:
     """With a limit of 0 nothing is made before it is awaited, and nothing awaited is lost."""

@@ -3,9 +3,9 @@
 import asyncio
 import random
 import sys
-from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from threading import Thread
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -330,27 +330,21 @@ def test_folder_needs_an_account_and_locks(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_threads_share_a_memory() -> None:
     """What one of them has added stays when another one adds, and counting sees nothing half done."""
-    cache, interval, counts = MemoryCache(), sys.getswitchinterval(), [0]
+    cache, interval, barrier = MemoryCache(), sys.getswitchinterval(), Barrier(4)
     pages = [blocks(number) for number in range(80)]
-    entity_ids = [f"O-{number:032x}" for number in range(20)]
 
-    def put(numbers: Sequence[int]) -> None:
-        async def put_all() -> None:
-            part = cache.partition(URL, TOKEN)
-            for number in numbers:
-                await part.put_blocks(entity_ids[number % 20], DATASET, "original", pages[number])
-                counts.append(cache.stats().series)
+    async def put(first: int) -> None:
+        part = cache.partition(URL, TOKEN)
+        barrier.wait()
+        for number in range(50):
+            for page in pages[first::4]:
+                await part.put_blocks(f"O-{number:032x}", DATASET, "original", page)
+                cache.stats()
 
-        asyncio.run(put_all())
-
-    threads = [Thread(target=put, args=(range(start, 80, 4),)) for start in range(4)]
     sys.setswitchinterval(1e-6)
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(asyncio.run, map(put, range(4))))
     finally:
         sys.setswitchinterval(interval)
-    assert len(counts) == 81
-    assert cache.stats().series == 80
+    assert cache.stats().series == 50 * 80

@@ -64,10 +64,10 @@ async def catalogue(
     It costs one request for each 100 series of an entity's dataset, at least
     one; one if a cache has its current catalogue. The reporting groups, metrics
     and scope paths listed are what `asyncfin query` takes as --group, --metric
-    and --scope. With --search it prints a row for each metric
-    and scope path that the words mean, best first: words of labels, metrics and
-    scopes, or what analysts say, such as sales, R&D, capex. CSV and JSON have
-    the ids, and descriptions, which state the unit.
+    and --scope. With --search it prints a row for each metric and scope path
+    that the words mean, best first: words of labels, metrics and scopes, or what
+    analysts say, such as sales, R&D, capex. CSV and JSON have the ids, and
+    descriptions, which state the unit.
 
       asyncfin catalogue ENTITY_ID --basis product
       asyncfin catalogue ENTITY_ID ENTITY_ID --basis consolidated
@@ -97,16 +97,18 @@ async def catalogue(
 
     async with connect(service, "Reading the catalogue", names) as (client, _):
         if publication:
-            _print_publication(await client.dataset(entities[0]), form)
-            return
-        answers = await read_each(client, entities, client.catalogue)
-        catalogues = list(answers.results.values())
-        results = []
-        if search is not None:
-            for item in catalogues:
+            dataset = await client.dataset(entities[0])
+        else:
+            answers = await read_each(client, entities, client.catalogue)
+            catalogues = list(answers.results.values())
+            results = []
+            for item in catalogues if search is not None else ():
                 # Series that have ended come last.
                 periods = await read_last_periods(client, item)
-                results.append(item.search(search, last_periods=periods))
+                results.append(item.search(search or "", last_periods=periods))
+    if publication:
+        _print_publication(dataset, form)
+        return
     try:
         if catalogues and search is not None:
             _print_matches(SearchResult.group(results), catalogues, search, form)

@@ -91,7 +91,7 @@ SELECT_OPTIONS = {
     "series_ids": "series",
 }
 
-# What the library calls a part of the question, by what the command line does.
+# What the library calls a part of the query, by what the command line does.
 OPTIONS = {
     "base_url": "--base-url or ASYNCFIN_BASE_URL",
     "token": "the token",
@@ -118,6 +118,7 @@ _ARGUMENT = re.compile(r"\b[a-z]+_[a-z_]+\b")
 _UNKNOWN = re.compile(
     r'(Unknown (?:command|option:) "?([\w-]+)"?\.)(?: Did you mean "?([\w-]+))?'
 )
+_NO_VALUE = re.compile(r'Command "\S+" parameter (\S+) requires an argument')
 # The share of common letters from which the guess is close.
 _ALIKE = 0.65
 # The names that are gone, and what replaces them.
@@ -269,4 +270,6 @@ def _describe(error: CycloptsError) -> str:
         if get_close_matches(word.strip("-"), [guess.strip("-")], cutoff=_ALIKE):
             return complaint
         complaint = report
+    # It is left out, or its value is.
+    complaint = _NO_VALUE.sub(r"\1 needs a value", complaint)
     return f"{complaint.removesuffix('.')}; see --help"

@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from asyncfin.cli.errors import UsageError, print_error
-from asyncfin.cli.options import Form, Names, Texts, choose_one, require_place
+from asyncfin.cli.options import Form, Names, choose_one, require_place
 from asyncfin.cli.terminal import print_line, print_rows, print_table
 from asyncfin.words import counted, listed, number_text
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from asyncfin.extraction.contents import FeedContents
 
+Change = Literal["appeared", "restated", "relabelled", "vanished"]
 # The rows that a table for people shows; files and the other forms have all.
 _MOST_ROWS = 50
 # The entities, metrics or words that a message or the lines below a table name.
@@ -37,7 +38,7 @@ def changes(
     *entities: str,
     since: str | None = None,
     last: bool = False,
-    change: Texts = (),
+    change: tuple[Change, ...] = (),
     names: Names = Names(),
     form: Form = Form(),
 ) -> None:
@@ -56,23 +57,20 @@ def changes(
         since: Only runs later than this run, or runs that began on this date or at this
             time (UTC) or later.
         last: Only the newest run.
-        change: Only appeared, restated, relabelled or vanished rows; repeat it for any
-            of several.
+        change: Only rows of this kind; repeat it for any of several.
     """
     choose_one({"--since": since is not None, "--last": last})
     entity_ids = names.entity_ids(entities)
     require_place(place, "the change feed")
 
     from asyncfin import read_changes
-    from asyncfin.analysis.changes import CHANGES
     from asyncfin.extraction.contents import feed_contents
 
-    _check_ids("--change ", change, dict.fromkeys(CHANGES, ""), place)
     table = read_changes(place, since=since, last=last)
     # After the rows: an entity of a run that finishes in between is then in the
     # contents only.
     contents = feed_contents(place)
-    _check_ids("", entity_ids, contents.names, place)
+    _check_ids(entity_ids, contents.names, place)
     table = _filter(table, entity_id=entity_ids, change=change)
     if form.json or form.csv:
         rows = table.to_pylist()
@@ -110,7 +108,7 @@ def as_of(
 
     table = read_state(place, when)
     entity_names = feed_contents(place).names
-    _check_ids("", entity_ids, entity_names, place)
+    _check_ids(entity_ids, entity_names, place)
     table = _filter(table, entity_id=entity_ids)
     lines = _describe_unknown(table, entity_ids, entity_names)
     if form.json or form.csv:
@@ -130,14 +128,11 @@ def as_of(
     _print([*heads.values(), "value"], rows, len(table), lines)
 
 
-def _check_ids(
-    option: str, ids: Sequence[str], names: Mapping[str, str], place: str
-) -> None:
-    """Raise UsageError for an id or a word that a change feed does not have.
+def _check_ids(ids: Sequence[str], names: Mapping[str, str], place: str) -> None:
+    """Raise UsageError for an id that is not among those of a change feed.
 
     Args:
-        option: what the message begins with.
-        names: the ids or words of the feed, with their names or "".
+        names: the ids of the feed, with their names or "".
     """
     for unknown in ids:
         if unknown not in names:
@@ -146,7 +141,7 @@ def _check_ids(
                 text = f"{key} ({name})"
                 texts.append(text.removesuffix(" ()"))
             raise UsageError(
-                f"{option}{unknown!r} is not in the change feed of {place}, which has "
+                f"{unknown!r} is not in the change feed of {place}, which has "
                 f"{listed(texts, _MOST_NAMED)}"
             )
 
@@ -171,14 +166,12 @@ def _print_changes(
     Args:
         has_entries: show the rows with which entities entered the feed too.
     """
-    from asyncfin.analysis.changes import CHANGES
-
     if not len(table):
         print_line("no changes")
         return
     rows, lines = table.to_pylist(), list[str]()
     kinds = Counter(map(itemgetter("change"), rows))
-    counts = ", ".join(f"{kinds[kind]:,} {kind}" for kind in CHANGES)
+    counts = ", ".join(f"{kinds[kind]:,} {kind}" for kind in get_args(Change))
     runs = counted(len(table.column("run").unique()), "run")
     summary = (
         f"{counted(len(rows), 'change')} in {runs}: {counts}; the "

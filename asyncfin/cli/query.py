@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from attrs import evolve
 from cyclopts import Parameter
 
 from asyncfin.cli.errors import UsageError, name_options, print_error
@@ -29,9 +30,7 @@ from asyncfin.cli.terminal import (
     screen,
 )
 from asyncfin.errors import SelectionError
-from asyncfin.words import (
-    counted,
-)
+from asyncfin.words import counted
 
 if TYPE_CHECKING:
     from asyncfin import Comparison, Panel
@@ -96,26 +95,32 @@ async def query(
         result: Panel | Comparison
         if form.explain:
             plan = await client.plan(entities[0], *question, value_version=version)
-            cost = counted(progress.requests, "request")
-            print_line(f"{plan}\nplanning has spent {cost}")
-            return
-        if len(entities) > 1:
+        elif len(entities) > 1:
             result = await client.compare(entities, *question, value_version=version)
         else:
             result = await client.query(entities[0], *question, value_version=version)
-    if latest is not None:
-        _print_latest(result, latest, form)
-    else:
-        _print_result(result, form, latest=periods == Periods())
-    # A table shows itself why it is empty.
+    if form.explain:
+        cost = counted(progress.requests, "request")
+        print_line(f"{plan}\nplanning has spent {cost}")
+        return
+    # The notes below a table show why it is empty, and what entities do not have.
     has_table = not any(form.options().values())
+    shown = result
+    if has_table and not isinstance(result, Panel):
+        # These are errors, on standard error.
+        shown = evolve(result, failed={}, unknown={})
+    if latest is not None:
+        _print_latest(shown, latest, form)
+    else:
+        _print_result(shown, form, latest=periods == Periods())
     if isinstance(result, Panel):
         if not has_table and not result.value_count:
             for note in map(_write_options, result.notes):
                 print_error(f"asyncfin: {result.dataset.name}: {note}")
         return
-    for line in result.lacking(periods=not has_table):
-        print_error(f"asyncfin: {line}")
+    if not has_table:
+        for line in result.lacking():
+            print_error(f"asyncfin: {line}")
     check_failed(result.failed, result.ended, len(entities), names)
     if unknown := result.unknown:
         first = next(iter(result)).catalogue

@@ -67,9 +67,10 @@ async def sandbox(
     """Run a local service, or show a demo of it.
 
     It serves the given dataset files, or the demo companies, until Ctrl-C. On
-    standard output it prints one line to paste into another shell, where the other
-    commands and your own programs then find the service. Each start issues a new
-    token. With --demo it reads real figures from the service, prints them, and ends.
+    standard output it prints one line to paste into another shell, where the
+    other commands and your own programs then find the service. Each start issues
+    a new token. With --demo it reads real figures from the service, prints them,
+    and ends.
 
       asyncfin sandbox --demo
       asyncfin sandbox

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 
@@ -19,9 +19,6 @@ from asyncfin.clock import utc_text
 from asyncfin.csv import csv_text
 from asyncfin.errors import printable
 from asyncfin.text import table_lines
-
-if TYPE_CHECKING:
-    pass
 
 # Wider than any line, since rich cuts tables at the width of its console.
 _NO_WRAP_WIDTH = 100_000

@@ -1,4 +1,4 @@
-"""Tools for assistants (MCP): find series of companies, learn what a question costs,
+"""Tools for assistants (MCP): find series of companies, learn what a query costs,
 and read the values.
 
 The service's own MCP tools count toward the same allowance (spec 8). What this local

@@ -75,7 +75,7 @@ _ADVICE = {
     502: "Tell the operator of this page: the service rejected the account, or did not "
     "keep its promises.",
     503: "Come back later.",
-    504: "Ask again, or for less.",
+    504: "Send it again, or ask for less.",
 }
 
 

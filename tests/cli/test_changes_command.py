@@ -172,7 +172,7 @@ def test_filters_apply_to_all_forms(
         (("changes", "FEED", entity(9)), f"{entity(9)}' is not in the change feed of FEED, which has"),
         (("changes", "FEED", entity(9)), f"{entity(1)} (Company 0001), {entity(2)} (Company 0002)"),
         (("changes", "FEED", "acme"), "no entity has the name 'acme'"),
-        (("changes", "FEED", "--change", "moved"), "which has appeared, restated, relabelled, vanished"),
+        (("changes", "FEED", "--change", "moved"), 'Choose from: "appeared", "restated"'),
         (("changes", "FEED", "--last", "--since", "2025-01-01"), "--since and --last exclude each other"),
         (("as-of", "FEED", "2025-02-01", entity(9)), "is not in the change feed of"),
     ],

@@ -4,7 +4,9 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -13,6 +15,7 @@ from asyncfin.extraction.exit import Exit
 from tests.cli.conftest import ENTITY, Command, environment
 
 NAMES = list(BY_COMMAND.values())
+COMMAND_PATHS = {name: path for path, name in BY_COMMAND.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +77,10 @@ def test_the_help_fits_eighty_columns(command: Command, monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "200")
     assert text == [line for line in command("--help").out.splitlines() if line[:1] not in ("│", "╭", "╰")]
     assert not [line for line in lines if re.match(r"│ {12,}\S", line)]
+    for name in NAMES:
+        doc = resolve_name(f"asyncfin.cli.{COMMAND_PATHS[name]}").__doc__
+        text = cleandoc(doc).partition("\nArgs:")[0]
+        assert max(map(len, text.splitlines())) < 80, name
 
 
 def test_list_of_commands_imports_none() -> None:

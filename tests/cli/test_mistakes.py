@@ -49,7 +49,10 @@ MISTAKES = [
     ("query E --metrics Revenue", "Unknown option: --metrics. Did you mean --metric?"),
     ("query E --scope segment", "must be written group=scope|group=scope"),
     # Output.
-    ("extract E", "--into requires an argument"),
+    ("extract E", "--into needs a value"),
+    ("catalogue E --search", "--search needs a value"),
+    ("names apple --into names.csv", "give its id, O- and 32 characters, or"),
+    ("as-of night", "WHEN needs a value"),
     ("extract E --into / --annual", "--into: / is a mount point"),
     ("extract E --into night --fresh-for 20", "--fresh-for must be a number with s, m, h or d"),
     ("extract E --into night --rate 0", "--rate must be a finite number above 0, not 0.0"),

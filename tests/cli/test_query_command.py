@@ -17,6 +17,7 @@ from tests.cli.conftest import (
     RATIOS_ENTITY,
     UNKNOWN_ID,
     Command,
+    Terminal,
 )
 
 
@@ -190,11 +191,14 @@ def test_comparison_has_what_each_has(command: Command) -> None:
     asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Debt", "--annual")
     result = command(*asked)
     assert result.code == 0
-    assert result.line == "asyncfin: Ratios has no metric 'Debt'"
+    assert result.out.count("Ratios has no metric 'Debt'") == 1
+    assert result.err == ""
+    assert command(*asked, "--csv").line == "asyncfin: Ratios has no metric 'Debt'"
     assert command(*asked, "--metric", "Revenue").err == ""
     partly = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--metric", "Foo")
     assert partly.code == 2
     assert "--metric: no entity has the metric 'Foo'" in partly.line
+    assert "Foo" not in partly.out
     unknown = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenues")
     assert (unknown.code, unknown.out) == (2, "")
     assert "no entity has the metric 'Revenues'" in unknown.line
@@ -209,7 +213,7 @@ def test_failed_entity_leaves_the_others(command: Command, form: list[str], peri
     assert result.code == 1
     for name, entity_id in (("Example [AG]", ENTITY), ("Ratios", RATIOS_ENTITY)):
         assert (entity_id if form else name) in result.out
-    assert (UNKNOWN_ID in result.out) == (form in ([], ["--json"]))  # in a note, and in `failed`
+    assert (UNKNOWN_ID in result.out) == (form == ["--json"])  # in `failed`
     first, last = result.err.splitlines()
     assert first.startswith(f"asyncfin: {UNKNOWN_ID}: 404")
     assert last.startswith("asyncfin: 1 of 3 entities failed")
@@ -219,8 +223,8 @@ def test_entity_without_the_query_is_named(command: Command) -> None:
     """It is not a failure; if all have nothing, it is exit code 2."""
     asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Earnings")
     result = command(*asked)
-    assert result.code == 0
-    assert result.line == "asyncfin: Example [AG] has no metric 'Earnings'"
+    assert (result.code, result.err) == (0, "")
+    assert "Example [AG] has no metric 'Earnings'" in result.out
     periods = command("query", LONG_ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--exact", "FY2010")
     assert periods.code == 0
     assert (periods.err, "Ratios has no FY2010" in periods.out) == ("", True)
@@ -233,6 +237,14 @@ def test_explain_says_what_planning_has_spent(command: Command) -> None:
     """For one entity."""
     assert command("query", ENTITY, "--explain").out.endswith("planning has spent 1 request\n")
     assert command("query", ENTITY, RATIOS_ENTITY, "--explain").code == 2
+
+
+@pytest.mark.parametrize("arguments", [("query", "--explain"), ("catalogue", "--publication")])
+def test_output_begins_after_progress(service: Sandbox, arguments: tuple[str, str]) -> None:
+    """On a terminal the line of the progress is gone by then, and the cursor is back."""
+    terminal = Terminal(*arguments, ENTITY, sandbox=service)
+    assert terminal.end() == 0
+    assert terminal.written.index(b"\x1b[?25h") < terminal.written.index(b"Example [AG]")
 
 
 def test_latest_values_have_their_own_periods(command: Command) -> None:

@@ -201,9 +201,9 @@ async def _read_bucket(*, resume: bool) -> Document:
     """
     import asyncio
 
-    from asyncfin.cli.session import make_shared_bucket, shared_place
+    from asyncfin.cli.session import make_shared_bucket, read_bucket_place
 
-    place = shared_place()
+    place = read_bucket_place()
     document = _make_document(place, *_STATS, "paused_seconds")
     try:
         if place is None:
@@ -229,12 +229,12 @@ async def _read_bucket(*, resume: bool) -> Document:
 
 async def _read_cache() -> Document:
     """Describe the cache of ASYNCFIN_CACHE."""
-    from asyncfin.cli.session import shared_cache
+    from asyncfin.cli.session import make_shared_cache
 
     place = os.environ.get("ASYNCFIN_CACHE") or None
     document = _make_document(place, "series", "bytes")
     try:
-        cache = shared_cache()
+        cache = make_shared_cache()
         if place is None or cache is None:
             raise UsageError("ASYNCFIN_CACHE is not set")
         if not has_path(place, folder=True):

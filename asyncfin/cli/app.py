@@ -169,8 +169,8 @@ def _prepare_streams() -> None:
 
     What is written to a closed standard output or error is discarded.
     """
-    sys.stdout = sys.stdout or _open_devnull()
-    sys.stderr = sys.stderr or _open_devnull()
+    sys.stdout = sys.stdout or _make_null_stream()
+    sys.stderr = sys.stderr or _make_null_stream()
     for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
         if stream.isatty():
             # A terminal's encoding is its own affair: UTF-8 would be unreadable on one
@@ -189,6 +189,6 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _open_devnull() -> TextIO:
+def _make_null_stream() -> TextIO:
     """Return a replacement for a closed standard output or error."""
     return Path(os.devnull).open("w")

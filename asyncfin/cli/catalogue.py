@@ -99,8 +99,8 @@ async def catalogue(
         if publication:
             dataset = await client.dataset(entities[0])
         else:
-            answers = await read_each(client, entities, client.catalogue)
-            catalogues = list(answers.results.values())
+            answers, errors = await read_each(client, entities, client.catalogue)
+            catalogues = list(answers.values())
             results = []
             for item in catalogues if search is not None else ():
                 # Series that have ended come last.
@@ -115,9 +115,9 @@ async def catalogue(
         elif catalogues:
             _print_series(catalogues, select, form, has_more=len(entities) > 1)
     except SelectionError:
-        check_failed(answers.errors, answers.cause, len(entities), names)
+        check_failed(errors, len(entities), names)
         raise
-    check_failed(answers.errors, answers.cause, len(entities), names)
+    check_failed(errors, len(entities), names)
 
 
 def _print_publication(dataset: "Dataset", form: Form) -> None:
@@ -285,18 +285,18 @@ async def names(
     listed_ids = set(map(itemgetter("id"), rows))
     missing = [entity_id for entity_id in entities if entity_id not in listed_ids]
     async with connect(service, "Reading") as (client, _):
-        answers = await read_each(client, missing, client.dataset)
-    for entity_id, dataset in answers.results.items():
+        answers, errors = await read_each(client, missing, client.dataset)
+    for entity_id, dataset in answers.items():
         name = {"id": entity_id, "name": dataset.name}
         rows.append(dict.fromkeys(heads, "") | name)
-    additions = len(answers.results)
+    additions = len(answers)
     if additions:
         lines = [heads, *map(itemgetter(*heads), rows)]
         replace_file(file, csv_text(lines, raw=True).encode())
     if rows:
         total = counted(len(rows), "entity", "entities")
         print_text(f"{file}: {total}, {additions:,} of them new")
-    check_failed(answers.errors, answers.cause, len(entities), Names())
+    check_failed(errors, len(entities), Names())
 
 
 def _read_names(file: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -67,7 +67,7 @@ async def explore(
 
     from asyncfin.web import explorer
 
-    with _listen(f"--port {port}", "127.0.0.1", port) as listener:
+    with _bind(f"--port {port}", "127.0.0.1", port) as listener:
         async with _open_companies(service, companies_by_id, max_age) as (
             client,
             companies,
@@ -104,7 +104,7 @@ async def _open_companies(
                 yield client, sandbox.names
 
 
-def _listen(label: str, host: str, port: int) -> socket.socket:
+def _bind(label: str, host: str, port: int) -> socket.socket:
     """Return a socket that only this machine reaches: its users spend requests. Errors
     begin with the label.
     """
@@ -168,7 +168,7 @@ async def mcp(
             return
         import uvicorn  # not for standard input and output
 
-        with _listen(f"--http {http}", *_parse_loopback(http)) as listener:
+        with _bind(f"--http {http}", *_parse_loopback(http)) as listener:
             port = listener.getsockname()[1]
             # Standard error, where hosts and people look for it.
             print_error(f"http://{http.rpartition(':')[0]}:{port}/mcp")

@@ -105,14 +105,14 @@ async def query(
         return
     # The notes below a table show why it is empty, and what entities do not have.
     has_table = not any(form.options().values())
-    shown = result
+    printout = result
     if has_table and not isinstance(result, Panel):
         # These are errors, on standard error.
-        shown = evolve(result, failed={}, unknown={})
+        printout = evolve(result, failed={}, unknown={})
     if latest is not None:
-        _print_latest(shown, latest, form)
+        _print_latest(printout, latest, form)
     else:
-        _print_result(shown, form, latest=periods == Periods())
+        _print_result(printout, form, latest=periods == Periods())
     if isinstance(result, Panel):
         if not has_table and not result.value_count:
             for note in map(_write_options, result.notes):
@@ -121,7 +121,7 @@ async def query(
     if not has_table:
         for line in result.lacking():
             print_error(f"asyncfin: {line}")
-    check_failed(result.failed, result.ended, len(entities), names)
+    check_failed(result.failed, len(entities), names)
     if unknown := result.unknown:
         first = next(iter(result)).catalogue
         problem = first.explain(unknown, "no entity")

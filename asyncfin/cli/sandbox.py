@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from asyncfin.checks import expand_user
@@ -25,14 +25,12 @@ from asyncfin.cli.terminal import (
 )
 from asyncfin.clock import utc_text
 from asyncfin.errors import AsyncfinError
-from asyncfin.sandbox import Dialect
 from asyncfin.words import counted, listed
 
 if TYPE_CHECKING:
     from asyncfin import Catalogue, Client, Panel, Period, Value
     from asyncfin.sandbox import DatasetFile
 
-_DIALECT = Group("What the service description leaves open", sort_key=1)
 # In files and pipes; the usual width of a terminal.
 _WIDTH = 80
 _YEARS = 5
@@ -60,9 +58,6 @@ async def sandbox(
     port: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None,
     allowance: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     rate: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
-    dialect: Annotated[
-        Dialect, Parameter(group=_DIALECT, negative_bool="no-")
-    ] = Dialect(),
 ) -> None:
     """Run a local service, or show a demo of it.
 
@@ -75,8 +70,7 @@ async def sandbox(
       asyncfin sandbox --demo
       asyncfin sandbox
       asyncfin sandbox company.json.gz --port 0 --allowance 100
-      asyncfin sandbox --dialect.gzip
-      asyncfin sandbox --host 0.0.0.0 --public-url http://sandbox:8765
+          asyncfin sandbox --host 0.0.0.0 --public-url http://sandbox:8765
 
     Args:
         datasets: Dataset files, JSON or gzipped JSON, of the format asyncfin-dataset/1.
@@ -111,7 +105,6 @@ async def sandbox(
             port=port or 0,
             allowance=allowance,
             rate=rate,
-            dialect=dialect,
         )
         await (_show_demo(service) if demo else _serve(service))
     except (SandboxError, BrokenDatasetError) as error:

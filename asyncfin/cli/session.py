@@ -15,9 +15,8 @@ from collections.abc import (
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from attrs import define, field
 from rich.status import Status
 
 from asyncfin import (
@@ -46,7 +45,7 @@ from asyncfin.words import counted, lasting
 T = TypeVar("T")
 
 
-def shared_cache() -> FileCache | None:
+def make_shared_cache() -> FileCache | None:
     """Return the cache that ASYNCFIN_CACHE and ASYNCFIN_ACCOUNT name, if any."""
     if not (folder := os.environ.get("ASYNCFIN_CACHE")):
         return None
@@ -54,7 +53,7 @@ def shared_cache() -> FileCache | None:
         return FileCache(folder, account=os.environ.get("ASYNCFIN_ACCOUNT") or None)
 
 
-def shared_place() -> str | None:
+def read_bucket_place() -> str | None:
     """Return the path or URL of the bucket that ASYNCFIN_BUCKET names, if any."""
     return os.environ.get("ASYNCFIN_BUCKET") or None
 
@@ -88,11 +87,11 @@ async def open_client(
         memory: the cache to use if the environment has none.
     """
     bucket: TokenBucket | FileBucket | RedisBucket
-    if (place := shared_place()) is None:
+    if (place := read_bucket_place()) is None:
         bucket = TokenBucket(rate, daily_budget=daily_budget)
     else:
         bucket = make_shared_bucket(place, rate, daily_budget)
-    cache = shared_cache()
+    cache = make_shared_cache()
     token: TokenSource = service.token
     # A cache without an account belongs to the token that it is given. What is not a
     # regular file, such as the output of another command, can be read once.
@@ -174,36 +173,25 @@ async def connect(
                 raise
 
 
-@define
-class Answers(Generic[T]):
-    """What was read of some entities, by entity id, and the errors of the others.
-
-    Attributes:
-        cause: what ended the reading, as it fails every other entity too.
-    """
-
-    results: dict[str, T] = field(factory=dict)
-    errors: dict[str, AsyncfinError] = field(factory=dict)
-    cause: AsyncfinError | None = None
-
-
 async def read_each(
     client: Client, entity_ids: Sequence[str], read: Callable[[str], Awaitable[T]]
-) -> Answers[T]:
+) -> tuple[dict[str, T], dict[str, AsyncfinError]]:
     """Read something of each entity, as many at once as there may be requests in
-    flight.
+    flight, and return the results and errors. What fails all others too ends it.
     """
-    answers = Answers[T]()
+    results: dict[str, T] = {}
+    errors: dict[str, AsyncfinError] = {}
+    has_ended = False
 
     async def read_one(entity_id: str) -> None:
-        if answers.cause is not None:
+        nonlocal has_ended
+        if has_ended:
             return
         try:
-            answers.results[entity_id] = await read(entity_id)
+            results[entity_id] = await read(entity_id)
         except AsyncfinError as error:
-            answers.errors[entity_id] = error
-            if ends_all(error, waits=False):
-                answers.cause = answers.cause or error
+            errors[entity_id] = error
+            has_ended = has_ended or ends_all(error, waits=False)
 
     jobs = [partial(read_one, entity_id) for entity_id in entity_ids]
     async with bounded(jobs, client.max_in_flight) as ends:
@@ -211,36 +199,38 @@ async def read_each(
             pass
     # In the order of the entities, not of arrival.
     for entity_id in entity_ids:
-        if entity_id in answers.results:
-            answers.results[entity_id] = answers.results.pop(entity_id)
-    return answers
+        if entity_id in results:
+            results[entity_id] = results.pop(entity_id)
+    return results, errors
 
 
 def check_failed(
-    failures: Mapping[str, AsyncfinError],
-    cause: AsyncfinError | None,
-    total: int,
-    names: Names,
+    failures: Mapping[str, AsyncfinError], total: int, names: Names
 ) -> None:
     """Print a line for each entity that failed by itself, and raise an error if there
     is one.
 
     Args:
         failures: the error of each entity that failed.
-        cause: what ended the reading of all.
         total: how many entities there are in all.
 
     Raises:
         EntitiesFailedError: some failed.
-        AsyncfinError: the cause, or the error of the only entity.
+        AsyncfinError: what ended the reading of all, or the error of the only entity.
     """
-    errors = [error for error in failures.values() if not ends_all(error, waits=False)]
-    if cause is None and errors and total == 1:
-        raise errors[0]
+    errors: dict[str, AsyncfinError] = {}
+    causes: list[AsyncfinError] = []
     for entity_id, error in failures.items():
-        if error in errors:
-            print_error(f"asyncfin: {names.add_names(entity_id)}: {error}")
-    if cause is not None:
-        raise cause
+        if ends_all(error, waits=False):
+            causes.append(error)
+        else:
+            errors[entity_id] = error
+    if not causes and total == 1:
+        for error in errors.values():
+            raise error
+    for entity_id, error in errors.items():
+        print_error(f"asyncfin: {names.add_names(entity_id)}: {error}")
+    if causes:
+        raise causes[0]
     if errors:
-        raise EntitiesFailedError(list(map(Failure.of, errors)), total)
+        raise EntitiesFailedError(list(map(Failure.of, errors.values())), total)

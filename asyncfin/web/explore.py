@@ -335,25 +335,17 @@ class _Pages:
         Raises:
             AsyncfinError: that of the first company that cannot be read.
         """
-        async with asyncio.TaskGroup() as group:
-            tasks = []
-            for entity_id in entity_ids:
-                reading = self._try_catalogue(entity_id)
-                tasks.append(group.create_task(reading))
+        reads = []
+        for entity_id in entity_ids:
+            reads.append(self._client.catalogue(entity_id, max_age=_ANY_AGE))
         catalogues = []
-        for task in tasks:
-            catalogue = task.result()
-            if isinstance(catalogue, AsyncfinError):
-                raise catalogue
-            catalogues.append(catalogue)
+        # All of them end first: what was read is cached.
+        for result in await asyncio.gather(*reads, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            catalogues.append(result)
         self._learn_names(catalogues)
         return catalogues
-
-    async def _try_catalogue(self, entity_id: str) -> Catalogue | AsyncfinError:
-        try:
-            return await self._client.catalogue(entity_id, max_age=_ANY_AGE)
-        except AsyncfinError as error:
-            return error
 
     async def _read_cached_catalogues(
         self, entity_ids: Iterable[str], max_age: float | None

@@ -27,8 +27,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_of_each_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has an example that can be typed, and names no file of the documentation.
 
-    A terminal that is wide enough shows the description of each option in one line. The sandbox's dialect
-    is described by its docstring in the library, whose long lines are wrapped.
+    A terminal that is wide enough shows the description of each option in one line.
     """
     faults = []
     monkeypatch.setenv("COLUMNS", "400")
@@ -38,7 +37,7 @@ def test_help_of_each_command(command: Command, monkeypatch: pytest.MonkeyPatch)
             faults.append(f"{name} has no example")
         if "docs/" in result.out:
             faults.append(f"{name} names the documentation, which is no part of the package")
-        if name != "sandbox" and re.findall(r"^│ {12,}\S.*", result.out, re.MULTILINE):
+        if re.findall(r"^│ {12,}\S.*", result.out, re.MULTILINE):
             faults.append(f"{name} breaks a line")
     assert not faults
 

@@ -12,7 +12,6 @@ import pytest
 
 from asyncfin.client import Client
 from asyncfin.sandbox import Sandbox
-from asyncfin.wire.retry import Retry
 from tests.cli.conftest import DOCUMENT, ENTITY, Command, finish, start
 
 Served = tuple["subprocess.Popen[str]", str, str]
@@ -59,14 +58,6 @@ async def test_sandbox_serves_until_it_is_ended(serve: Callable[..., Served], en
     assert f"  {ENTITY}  Example [AG]\n" in result.err
 
 
-async def test_options_set_the_dialect(serve: Callable[..., Served]) -> None:
-    """Each option reaches the service."""
-    _, base_url, token = serve("--dialect.last-cursor", "null", "--dialect.extras")
-    async with Client(base_url, token, retry=Retry(attempts=1)) as client:
-        catalogue = await client.catalogue(ENTITY)
-        assert {series.basis[:2] for series in catalogue} == {"x-"}
-
-
 async def test_sandbox_has_a_public_url(serve: Callable[..., Served]) -> None:
     """The printed line has the public URL, and the service listens at every address of the machine."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -95,7 +86,6 @@ def test_port_in_use_is_one_line(command: Command, service: Sandbox, dataset: st
         (["--host", "0.0.0.0"], "--public-url"),
         (["--public-url", "sandbox:8765"], "it must be like http://name:8765"),
         (["--allowance", "-1"], "--allowance"),
-        (["--dialect.order", "random"], "oldest"),
     ],
 )
 def test_wrong_sandbox_options_are_one_line(command: Command, options: list[str], said: str) -> None:

@@ -222,7 +222,8 @@ class Catalogue(Dataset, Tabular):
         scopes: dict[ScopeRef, Scope] = {}
         for group in self.scope_groups:
             for scope in group.scopes:
-                scopes[ScopeRef(group.scope_group_id, scope.scope_id)] = scope
+                ref = ScopeRef(group.scope_group_id, scope.scope_id)
+                scopes[ref] = scope
         return scopes
 
     def scope_names(self, path: ScopePath) -> tuple[str, ...]:
@@ -290,7 +291,8 @@ class Catalogue(Dataset, Tabular):
         from asyncfin.model.search import search
 
         checks.instance_of(str)("text", text)
-        return SearchResult(search(self, text, last_periods or {}), self)
+        matches = search(self, text, last_periods or {})
+        return SearchResult(matches, self)
 
     def select(
         self, select: Select, *, allow_missing: bool = False
@@ -406,17 +408,21 @@ def join_pages(dataset: Dataset, pages: Sequence[CataloguePage]) -> Catalogue:
         if page is pages[0] or page.scope_groups is not pages[0].scope_groups:
             scope_group_parts += page.scope_groups
     scope_groups = []
-    for parts in _group_by(scope_group_parts, attrgetter("scope_group_id")).values():
-        scope_parts = chain.from_iterable(map(attrgetter("scopes"), parts))
+    parts_by_id = _group_by(scope_group_parts, attrgetter("scope_group_id"))
+    for parts in parts_by_id.values():
+        all_scopes = chain.from_iterable(map(attrgetter("scopes"), parts))
+        scopes_by_id = _group_by(all_scopes, attrgetter("scope_id"))
         scopes = []
-        for duplicates in _group_by(scope_parts, attrgetter("scope_id")).values():
+        for duplicates in scopes_by_id.values():
             scopes.append(_merge_parts(duplicates, Scope.__struct_fields__))
-        fields = _SCOPE_GROUP_FIELDS
-        scope_groups.append(_merge_parts(parts, fields, scopes=tuple(scopes)))
+        scope_group = _merge_parts(parts, _SCOPE_GROUP_FIELDS, scopes=tuple(scopes))
+        scope_groups.append(scope_group)
     groups = []
-    for members in _group_by(group_parts, attrgetter("reporting_group_id")).values():
-        series = tuple(chain.from_iterable(map(attrgetter("series"), members)))
-        groups.append(_merge_parts(members, _GROUP_FIELDS, series=series))
+    members_by_id = _group_by(group_parts, attrgetter("reporting_group_id"))
+    for members in members_by_id.values():
+        series = chain.from_iterable(map(attrgetter("series"), members))
+        group = _merge_parts(members, _GROUP_FIELDS, series=tuple(series))
+        groups.append(group)
     return Catalogue(
         dataset.entity_id,
         dataset.name or pages[0].name,
@@ -448,5 +454,6 @@ def _group_by(things: Iterable[T], key: Callable[[T], K]) -> dict[K, tuple[T, ..
     """Return the things under each key, both in order of appearance."""
     groups: dict[K, list[T]] = {}
     for thing in things:
-        groups.setdefault(key(thing), []).append(thing)
-    return dict(zip(groups, map(tuple, groups.values()), strict=True))
+        group = groups.setdefault(key(thing), [])
+        group.append(thing)
+    return {name: tuple(group) for name, group in groups.items()}

@@ -90,12 +90,14 @@ def make_arrow_type(name: str) -> Any:
         case "words":
             return pa.list_(pa.string())
         case "scopes":
-            return pa.list_(
-                pa.struct([("scope_group_id", pa.string()), ("scope_id", pa.string())])
-            )
+            group_id = "scope_group_id", pa.string()
+            scope_id = "scope_id", pa.string()
+            return pa.list_(pa.struct([group_id, scope_id]))
         case "sources":
-            indices = [("row_index", pa.int64()), ("column_index", pa.int64())]
-            return pa.list_(pa.struct([("item_id", pa.string()), *indices]))
+            item_id = "item_id", pa.string()
+            row_index = "row_index", pa.int64()
+            column_index = "column_index", pa.int64()
+            return pa.list_(pa.struct([item_id, row_index, column_index]))
     return getattr(pa, name)()
 
 
@@ -128,9 +130,8 @@ class Tabular:
             ImportError: pyarrow is not installed.
         """
         fields = [(column.name, make_arrow_type(column.type)) for column in COLUMNS]
-        table: pyarrow.Table = pa.Table.from_pylist(
-            list(self.rows(select)), pa.schema(fields)
-        )
+        rows = list(self.rows(select))
+        table: pyarrow.Table = pa.Table.from_pylist(rows, pa.schema(fields))
         return table
 
     def to_pandas(self, select: Select | None = None) -> pandas.DataFrame:
@@ -139,8 +140,8 @@ class Tabular:
 
     def to_polars(self, select: Select | None = None) -> polars.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of polars."""
-        frame: polars.DataFrame
-        frame = library("polars", "polars").from_arrow(self.to_arrow(select))
+        table = self.to_arrow(select)
+        frame: polars.DataFrame = library("polars", "polars").from_arrow(table)
         return frame
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -167,6 +168,8 @@ def make_pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:
     schema = table.schema
     for index, field in enumerate(schema):
         if pa.types.is_dictionary(field.type):
-            schema = schema.set(index, field.with_type(field.type.value_type))
-    frame: pandas.DataFrame = table.cast(schema).to_pandas()
+            plain_field = field.with_type(field.type.value_type)
+            schema = schema.set(index, plain_field)
+    plain_table = table.cast(schema)
+    frame: pandas.DataFrame = plain_table.to_pandas()
     return frame

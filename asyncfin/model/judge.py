@@ -145,7 +145,8 @@ def _write_values(values: Iterable[Any]) -> tuple[str, ...]:
     texts = []
     for value in values:
         is_path = isinstance(value, tuple)
-        texts.append(format_path(value) if is_path else str(value))
+        text = format_path(value) if is_path else str(value)
+        texts.append(text)
     return tuple(texts)
 
 
@@ -202,7 +203,8 @@ def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
     problem = ""
     counts = Counter(map(_read_id, rows))
     for row in rows:
-        ids = sorted(map(_read_id, catalogue.by_triple.get(triple(row), ())))
+        candidates = catalogue.by_triple.get(triple(row), ())
+        ids = sorted(map(_read_id, candidates))
         if row.series_id in ids:
             ids_met.add(row.series_id)
         elif len(ids) == 1:
@@ -212,7 +214,8 @@ def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
         else:
             unknown_texts.append(str(row))
         # This publication has other ids, or the row has none.
-        if len(ids) > 1 and row.series_id not in ids and not problem:
+        is_ambiguous = len(ids) > 1 and row.series_id not in ids
+        if is_ambiguous and not problem:
             problem = (
                 f"series {row} is one of several of its metric, group and path in "
                 f"{named_entity(catalogue)}: {listed(ids)}; pick again with Select.of"
@@ -277,7 +280,8 @@ def judge(catalogue: Any, select: Select) -> Judged:
         series = tuple(filter(select.where, candidates))
     if catalogue.series and not series and not has_nothing(select, missing):
         if candidates and select.where is not None:
-            conditions = [Condition("where", (select.name or "where",), select.where)]
+            texts = (select.name or "where",)
+            conditions = [Condition("where", texts, select.where)]
         else:
             conditions = _find_conflict(conditions, catalogue.series)
         text = " and ".join(map(str, conditions))
@@ -303,7 +307,12 @@ def _list_candidates(catalogue: Any, select: Select) -> Sequence[CatalogueSeries
     for metric_id in select.metric_ids:
         candidates += catalogue.by_metric.get(metric_id, ())
     places = catalogue.places
-    return sorted(candidates, key=lambda series: places[series.series_id])
+
+    def read_place(series: CatalogueSeries) -> int:
+        place: int = places[series.series_id]
+        return place
+
+    return sorted(candidates, key=read_place)
 
 
 def _find_conflict(
@@ -324,7 +333,8 @@ def note_unstated(catalogue: Any, select: Select) -> Iterator[str]:
     """
     ids: dict[str, list[str]] = {}
     for criterion in CRITERIA:
-        if not criterion.table and getattr(select, criterion.field) is not None:
+        value = getattr(select, criterion.field)
+        if value is not None and not criterion.table:
             ids[criterion.field] = []
     if not ids:
         return
@@ -367,7 +377,8 @@ def has_nothing(select: Select, missing: Missing) -> bool:
         if name == "periods":
             continue
         field = "picked" if name == "series" else name
-        if len(names) >= len(getattr(select, field) or ()):
+        values = getattr(select, field) or ()
+        if len(names) >= len(values):
             return True
     return False
 
@@ -380,7 +391,8 @@ def find_common_missing(missings: Iterable[Missing]) -> Missing:
     common = dict(next(iterator, {}))
     for missing in iterator:
         for name, values in list(common.items()):
-            common[name] = tuple(filter(missing.get(name, ()).__contains__, values))
+            names = set(missing.get(name, ()))
+            common[name] = tuple(filter(names.__contains__, values))
             if not common[name]:
                 del common[name]
     return common

@@ -48,26 +48,32 @@ def read_words(text: str) -> list[str]:
     """Return the words of a text in lower case: "DilutedRevenue" has two, "EPS" those
     that it stands for.
     """
-    parts = re.sub(_CAMEL, " ", text[:_MAX_LENGTH].replace("&", "")).casefold()
+    text = text[:_MAX_LENGTH].replace("&", "")
+    text = re.sub(_CAMEL, " ", text).casefold()
     # What is for sale is not sales.
-    words = re.findall(r"[^\W_]+", re.sub(r"\bfor[ -]sale\b", "forsale", parts))
-    return " ".join(ABBREVIATIONS.get(word, word) for word in words).split()
+    text = re.sub(r"\bfor[ -]sale\b", "forsale", text)
+    words: list[str] = []
+    for word in re.findall(r"[^\W_]+", text):
+        words += ABBREVIATIONS.get(word, word).split()
+    return words
 
 
 def stem(word: str) -> str:
     """Return an English word in the singular."""
-    if len(word) > 4 and word.endswith("ies"):
+    is_long = len(word) > 4
+    if is_long and word.endswith("ies"):
         return word[:-3] + "y"
-    if len(word) > 4 and word.endswith(("sses", "xes", "ches", "shes")):
+    if is_long and word.endswith(("sses", "xes", "ches", "shes")):
         return word[:-2]
-    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        return word[:-1]
-    return word
+    if len(word) <= 3 or word.endswith(("ss", "us", "is")):
+        return word
+    return word.removesuffix("s")
 
 
 def _split(text: str) -> Words:
     """Return the words of a text that count, in the singular."""
-    return frozenset(map(stem, read_words(text))) - _STOP
+    stems = map(stem, read_words(text))
+    return frozenset(stems) - _STOP
 
 
 def _keep_strong(words: Words, weak_words: Words) -> Words:
@@ -84,9 +90,11 @@ _SYNONYMS: dict[str, Words] = {}
 def _read_synonyms() -> None:
     lines = MEANINGS.strip().replace("\n =", " =").split("\n")
     for number, line in enumerate(lines):
-        _LINES.update(dict.fromkeys(map(_split, line.split("=")), number))
+        for phrase in line.split("="):
+            _LINES[_split(phrase)] = number
     for words in map(_split, ALIKE):
-        _SYNONYMS.update(dict.fromkeys(words, words))
+        for word in words:
+            _SYNONYMS[word] = words
 
 
 _read_synonyms()
@@ -121,14 +129,16 @@ class _Name(Struct, frozen=True, gc=False):
         for text in texts:
             for spelling in (text, text.casefold()):
                 form = _split(spelling)
+                strong_form = _keep_strong(form, _USUAL)
                 forms.append(form)
-                lines |= _find_lines(form, _keep_strong(form, _USUAL))
+                lines |= _find_lines(form, strong_form)
         words = frozenset[str]().union(*forms)
         similar = set(words)
         for word in words:
             similar |= _SYNONYMS.get(word, words)
         for alias in aliases:
-            similar |= _split(alias) | _split(alias.casefold())
+            similar |= _split(alias)
+            similar |= _split(alias.casefold())
         return cls(tuple(forms), words, frozenset(similar), frozenset(lines))
 
     def is_called(self, words: Words) -> bool:
@@ -136,7 +146,8 @@ class _Name(Struct, frozen=True, gc=False):
         little.
         """
         for form in self.forms:
-            if words and _keep_strong(form, _USUAL) <= words <= form:
+            strong_form = _keep_strong(form, _USUAL)
+            if words and strong_form <= words <= form:
                 return True
         return False
 
@@ -144,7 +155,9 @@ class _Name(Struct, frozen=True, gc=False):
         """Return whether a word is one of its words, similar, or begins one."""
         if word in self.similar:
             return True
-        return len(word) > 2 and any(name.startswith(word) for name in self.words)
+        if len(word) < 3:
+            return False
+        return any(name.startswith(word) for name in self.words)
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -164,10 +177,12 @@ class Entry(Struct, frozen=True, gc=False):
 
     def rank(self, words: Words, weak_words: Words) -> Rank | None:
         """Return how words match, without the description, or None."""
-        name, path = self.name, self.path
+        name = self.name
+        path = self.path
         # What is a word of the label is compared with it. Of the others, what is a word
         # of the scopes or of the group only restricts.
-        label_words = words - ((path.words | self.context) - name.words)
+        other_words = path.words | self.context
+        label_words = words - (other_words - name.words)
         path_words = words - (self.context - path.words)
         missing = label_words - name.words
         if not missing and name.is_called(label_words):
@@ -198,11 +213,12 @@ class Entry(Struct, frozen=True, gc=False):
 
     def order(self, words: Words) -> tuple[int, ...]:
         """Return a key that sorts the better match first, of those with one rank."""
+        label_words = _keep_strong(self.name.forms[0], _USUAL)
         return (
             not self.series.is_consolidated,
             len(words - self.name.words),
             len(self.series.scopes),
-            len(_keep_strong(self.name.forms[0], _USUAL) - words),
+            len(label_words - words),
         )
 
 
@@ -211,8 +227,8 @@ def read_entries(catalogue: Any) -> list[Entry]:
 
     @cache
     def read_name(label: str, metric_id: str) -> _Name:
-        # Without the taxonomy.
-        return _Name.of((label, re.split("[:/]", metric_id)[-1]))
+        *_, metric = re.split("[:/]", metric_id)  # without the taxonomy
+        return _Name.of((label, metric))
 
     @cache
     def read_path(path: ScopePath) -> _Name:
@@ -230,8 +246,9 @@ def read_entries(catalogue: Any) -> list[Entry]:
     entries = []
     for series in catalogue.series:
         name = read_name(series.label, series.metric_id)
+        path = read_path(series.scopes)
         context = read_context(series.reporting_group_id, series.basis)
-        entries.append(Entry(series, name, read_path(series.scopes), context))
+        entries.append(Entry(series, name, path, context))
     return entries
 
 
@@ -255,13 +272,14 @@ def search(
     """
     entries: list[Entry] = catalogue._search_entries
     # A text of more words is not a search, and each of them takes time.
-    words = _split(" ".join(read_words(text)[:_MAX_WORDS]))
+    text_words = read_words(text)[:_MAX_WORDS]
+    words = _split(" ".join(text_words))
     ranks: _Ranked = []
     if words:
         strong_words = _keep_strong(words, _WEAK)
         ranks = _find_named(entries, text, strong_words, words - strong_words)
         ranks = ranks or _find_loosely(entries, strong_words)
-    elif not read_words(text):
+    elif not text_words:
         ranks = [(entry, Rank.EXACT, 0) for entry in entries]
     limit = _find_ended_limit(last_periods.values())
     matches: list[Match] = []
@@ -282,10 +300,12 @@ def _find_ended_limit(last_periods: Iterable[Period]) -> int:
     """Return the fiscal end up to which a series has ended: a year before the last one
     of most series.
     """
-    counts = Counter(period.fiscal_end for period in last_periods)
+    counts = Counter(map(attrgetter("fiscal_end"), last_periods))
     # Not the latest of all: a single odd series may reach into the next year.
-    _, end = max(((counts[end], end) for end in counts), default=(0, 0))
-    return end - _ENDED_MONTHS
+    best = 0, 0
+    for end, count in counts.items():
+        best = max(best, (count, end))
+    return best[1] - _ENDED_MONTHS
 
 
 def _find_named(
@@ -297,7 +317,8 @@ def _find_named(
     for entry in entries:
         series = entry.series
         rank = entry.rank(words, weak_words)
-        if text_id in (series.metric_id.casefold(), series.series_id.casefold()):
+        ids = series.metric_id.casefold(), series.series_id.casefold()
+        if text_id in ids:
             rank = Rank.EXACT
         if rank is not None:
             ranks.append((entry, rank, 0))
@@ -356,5 +377,5 @@ def find_close_metrics(catalogue: Any, name: str) -> list[str]:
     if len(name) > LONGEST or not read_words(words):
         return []
     matches = search(catalogue, words, {})
-    metric_ids = dict.fromkeys(match.series.metric_id for match in matches)
+    metric_ids = dict.fromkeys(map(attrgetter("series.metric_id"), matches))
     return list(metric_ids)[:_MOST_METRICS]

@@ -32,9 +32,9 @@ PERMISSIONS = (DATASETS_READ, USAGE_READ)
 def _as_ids(ids: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if ids is None:
         return None
-    return (
-        (ids,) if isinstance(ids, str) else tuple(ids)
-    )  # a text is one id, not its letters
+    if isinstance(ids, str):  # one id, not its letters
+        return (ids,)
+    return tuple(ids)
 
 
 @frozen
@@ -73,10 +73,11 @@ class Token:
         """
         # The full identifier begins with the address of the service; the short name is
         # what people write.
-        return any(
-            identifier.removeprefix(base_url).lstrip("/") == permission
-            for identifier in self.permissions
-        )
+        for identifier in self.permissions:
+            name = identifier.removeprefix(base_url).lstrip("/")
+            if name == permission:
+                return True
+        return False
 
 
 # The store is one. A Protocol, since the store imports this module for Account and
@@ -134,12 +135,12 @@ class Meter:
         if account.rate is None:
             return
         # GCRA: at `_due` a full burst has grown back.
-        earliest = (
-            self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
-        )
+        due = self._due.get(account.name, -math.inf)
+        earliest = due - (account.burst - 1) / account.rate
         # For float arithmetic: a client that waits exactly Retry-After must not be
         # rejected again.
-        if (wait := earliest - self.time() - 1e-9) > 0:
+        wait = earliest - self.time() - 1e-9
+        if wait > 0:
             raise reject_excess(
                 "rate_limited", "Too many data requests in a short time.", wait
             )
@@ -150,17 +151,16 @@ class Meter:
         # A rejected request does not count, so the bucket is only filled here.
         if account.rate is not None:
             now = self.time()
-            self._due[account.name] = (
-                max(self._due.get(account.name, now), now) + 1 / account.rate
-            )
+            due = self._due.get(account.name, now)
+            self._due[account.name] = max(due, now) + 1 / account.rate
 
 
 def reject_excess(code: str, message: str, seconds: float) -> RejectionError:
     # Whole seconds, rounded up (spec 8 rule 4): rounded down, it would name a moment of
     # one more rejection.
-    return RejectionError(
-        429, code, message, headers={"Retry-After": str(max(1, math.ceil(seconds)))}
-    )
+    whole_seconds = max(1, math.ceil(seconds))
+    headers = {"Retry-After": str(whole_seconds)}
+    return RejectionError(429, code, message, headers=headers)
 
 
 def report_usage(query: str, account: Account, meter: Meter) -> Usage:
@@ -174,20 +174,18 @@ def report_usage(query: str, account: Account, meter: Meter) -> Usage:
     if length < 1:
         raise invalid([("start_date", f"is {start}, after end_date {end}")])
     if length > MAX_DAYS:
-        raise invalid(
-            [("end_date", f"makes a range of {length} days, not at most {MAX_DAYS}")]
-        )
+        problem = f"makes a range of {length} days, not at most {MAX_DAYS}"
+        raise invalid([("end_date", problem)])
     # Idle days are included, so that a missing day and a day without requests differ.
-    days: dict[date, dict[str, int]] = {
-        start + timedelta(days=index): {} for index in range(length)
-    }
+    days: dict[date, dict[str, int]] = {}
+    for index in range(length):
+        days[start + timedelta(days=index)] = {}
     for day, operation, requests in meter.counts.list_counts(account.name, start, end):
         days[date.fromisoformat(day)][operation] = requests
-    return Usage(
-        start,
-        end,
-        [UsageDay(day, sum(counts.values()), counts) for day, counts in days.items()],
-    )
+    usage_days = []
+    for usage_day, counts in days.items():
+        usage_days.append(UsageDay(usage_day, sum(counts.values()), counts))
+    return Usage(start, end, usage_days)
 
 
 def report_limits(account: Account) -> Limits:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from msgspec.json import encode
@@ -49,7 +50,7 @@ def write_catalogue_page(
     )
     return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b}' % (
         current.head,
-        encode([make_period(period) for period in current.periods]),
+        encode(list(map(make_period, current.periods))),
         encode(scope_groups),
         _list_groups(rows, current),
         write_cursor(cursor, dialect),
@@ -61,11 +62,10 @@ def _list_groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
     groups = []
     # Rows are in catalogue order, so those of a group are adjacent and groupby needs no
     # sorting.
-    for group_id, members in groupby(rows, key=lambda row: row[0]):
-        series = b",".join(text for _, text in members)
-        groups.append(
-            b'%b,"series":[%b]}' % (open_json(current.groups[group_id]), series)
-        )
+    for group_id, members in groupby(rows, key=itemgetter(0)):
+        series = b",".join(map(itemgetter(1), members))
+        head = open_json(current.groups[group_id])
+        groups.append(b'%b,"series":[%b]}' % (head, series))
     return b",".join(groups)
 
 
@@ -75,11 +75,13 @@ def _list_scope_groups(
     # The spec does not say on which page a scope group is listed, so a client has to
     # join them.
     if dialect.scope_groups == "first":
-        return list(current.scope_groups) if page == 0 else []
-    if dialect.scope_groups == "used":
-        refs = [ref for text in series for ref in json.loads(text)["scopes"]]
-        used = {ref["scope_group_id"] for ref in refs}
-        return [
-            group for group in current.scope_groups if group["scope_group_id"] in used
-        ]
+        if page > 0:
+            return []
+    elif dialect.scope_groups == "used":
+        ids = set()
+        for text in series:
+            for ref in json.loads(text)["scopes"]:
+                ids.add(ref["scope_group_id"])
+        groups = current.scope_groups
+        return [group for group in groups if group["scope_group_id"] in ids]
     return list(current.scope_groups)

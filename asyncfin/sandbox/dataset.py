@@ -15,7 +15,7 @@ import io
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,30 +97,24 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
         BrokenDatasetError: it cannot be read, is not JSON, inflates to more than 512
             MiB, or breaks a rule of the format.
     """
-    name = (
-        str(source) if isinstance(source, Path | str) else f"<{type(source).__name__}>"
-    )
+    name = f"<{type(source).__name__}>"
+    if isinstance(source, Path | str):
+        name = str(source)
     # The new objects are many and none is garbage: collections would double the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        document = (
-            source
-            if isinstance(source, Mapping)
-            else _parse_document(_read_content(source, name), name)
-        )
+        document = source
+        if not isinstance(source, Mapping):
+            document = _parse_document(_read_content(source, name), name)
         entity_id, entity_name, publications = read_document(document)
     # Raised below, outside of the handler, so that a user sees one error and not two.
     except WrongPlaceError as wrong:
         failure = BrokenDatasetError(name, wrong.place, wrong.problem)
     else:
-        return DatasetFile(
-            entity_id,
-            entity_name,
-            tuple(
-                Publication(entity_id, entity_name, **fields) for fields in publications
-            ),
-        )
+        make_publication = partial(Publication, entity_id, entity_name)
+        members = [make_publication(**fields) for fields in publications]
+        return DatasetFile(entity_id, entity_name, tuple(members))
     finally:
         if collecting:
             gc.enable()
@@ -157,11 +151,9 @@ def dump(dataset: DatasetFile) -> bytes:
 def _read_content(source: Path | str | bytes, name: str) -> bytes:
     """Return the bytes of the file, data."""
     try:
-        content = (
-            source
-            if isinstance(source, bytes)
-            else Path(source).expanduser().read_bytes()
-        )
+        content = source
+        if not isinstance(content, bytes):
+            content = Path(content).expanduser().read_bytes()
         if not content.startswith(_GZIP_MAGIC):
             return content
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:

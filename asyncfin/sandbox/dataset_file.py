@@ -200,15 +200,11 @@ def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
             f"is {text}, not a format of this version: write {show(FORMATS[0])}",
         )
     file = read(document, _File, "$")
-    places = [f"$.publications[{index}]" for index in range(len(file.publications))]
+    places = _number_entries("$.publications", file.publications)
     # UUIDs are the same in upper and lower case.
-    reject_repeated(
-        places, [entry.dataset_id.lower() for entry in file.publications], "dataset_id"
-    )
-    publications = [
-        _expand(entry, place)
-        for place, entry in zip(places, file.publications, strict=True)
-    ]
+    ids = [entry.dataset_id.lower() for entry in file.publications]
+    reject_repeated(places, ids, "dataset_id")
+    publications = list(map(_expand, file.publications, places))
     stamps = [entry.created_timestamp for entry in file.publications]
     for place, previous, stamp in zip(places[1:], stamps, stamps[1:], strict=False):
         if datetime.fromisoformat(stamp) < datetime.fromisoformat(previous):
@@ -223,12 +219,12 @@ def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
 def _expand(publication: _Publication, place: str) -> dict[str, Any]:
     """Return the fields of a publication in the shapes of spec 2."""
     check_timestamp(publication.created_timestamp, place)
-    periods = tuple(msgspec.structs.astuple(period) for period in publication.periods)
+    periods = tuple(map(msgspec.structs.astuple, publication.periods))
     for index, (previous, period) in enumerate(pairwise(periods), 1):
         if period <= previous:
-            fault = (
-                "occurs twice" if period == previous else f"is before {show(previous)}"
-            )
+            fault = "occurs twice"
+            if period < previous:
+                fault = f"is before {show(previous)}"
             raise WrongPlaceError(
                 f"{place}.periods[{index}]",
                 f"is {show(period)}, which {fault}: sort by year, end month, duration",
@@ -236,11 +232,10 @@ def _expand(publication: _Publication, place: str) -> dict[str, Any]:
     check_ids(publication, place)
     # Each series has an entry in `values` from here on, though a file may leave out one
     # without any.
-    formats = {
-        entry.series_id: entry.number_format
-        for group in publication.groups
-        for entry in group.series
-    }
+    formats = {}
+    for group in publication.groups:
+        for series in group.series:
+            formats[series.series_id] = series.number_format
     for series_id in publication.values:
         if series_id not in formats:
             raise WrongPlaceError(
@@ -248,20 +243,17 @@ def _expand(publication: _Publication, place: str) -> dict[str, Any]:
                 f"is not a series of the groups; {suggest(series_id, formats)}",
             )
     tables = _Tables.of(publication, periods)
+    values = {}
+    for series_id, pattern in formats.items():
+        rows = publication.values.get(series_id, ())
+        values[series_id] = tables.rows(rows, f"{place}.values.{series_id}", pattern)
     return {
         "dataset_id": publication.dataset_id,
         "created_timestamp": publication.created_timestamp,
         "periods": periods,
         "scope_groups": tuple(msgspec.to_builtins(publication.scope_groups)),
         "groups": tuple(msgspec.to_builtins(publication.groups)),
-        "values": {
-            series_id: tables.rows(
-                publication.values.get(series_id, ()),
-                f"{place}.values.{series_id}",
-                pattern,
-            )
-            for series_id, pattern in formats.items()
-        },
+        "values": values,
     }
 
 
@@ -294,7 +286,8 @@ def check_ids(publication: _Publication, place: str) -> None:
     ):
         ids = [scope.scope_id for scope in scope_group.scopes]
         reject_repeated(_number_entries(f"{scope_place}.scopes", ids), ids, "scope_id")
-        scopes |= {_Reference(scope_group.scope_group_id, member) for member in ids}
+        for scope_id in ids:
+            scopes.add(_Reference(scope_group.scope_group_id, scope_id))
     group_places = _number_entries(f"{place}.groups", publication.groups)
     reject_repeated(
         group_places,
@@ -303,13 +296,8 @@ def check_ids(publication: _Publication, place: str) -> None:
     )
     series: dict[str, _Series] = {}
     for group_place, group in zip(group_places, publication.groups, strict=True):
-        members = dict(
-            zip(
-                _number_entries(f"{group_place}.series", group.series),
-                group.series,
-                strict=True,
-            )
-        )
+        series_places = _number_entries(f"{group_place}.series", group.series)
+        members = dict(zip(series_places, group.series, strict=True))
         series |= members
         for series_place, member in members.items():
             if member.reporting_group_id != group.reporting_group_id:
@@ -363,13 +351,11 @@ class _Tables:
     def of(
         cls, publication: _Publication, periods: Sequence[tuple[int, int, int]]
     ) -> _Tables:
+        reports = map(msgspec.structs.astuple, publication.report_periods)
         return cls(
             periods,
             [make_period((year, month, 0)) for year, month, _ in periods],
-            [
-                make_period(msgspec.structs.astuple(report))
-                for report in publication.report_periods
-            ],
+            list(map(make_period, reports)),
             publication.items,
             publication.fill_types or ["reported"],
         )
@@ -394,16 +380,13 @@ class _Tables:
             if row.original is None and row.restated in (None, UNSET):
                 raise WrongPlaceError(row_place, "holds no value: leave the row out")
             last = row.period
-            original = self._convert_value(
-                row.original, last, pattern, f"{row_place}[1]"
-            )
-            if isinstance(row.restated, UnsetType):
-                latest = None
-            else:
-                latest = (
-                    self._convert_value(row.restated, last, pattern, f"{row_place}[2]")
-                    or WITHDRAWN
-                )
+            value_place = f"{row_place}[1]"
+            original = self._convert_value(row.original, last, pattern, value_place)
+            latest: Any = None
+            if not isinstance(row.restated, UnsetType):
+                value_place = f"{row_place}[2]"
+                latest = self._convert_value(row.restated, last, pattern, value_place)
+                latest = latest or WITHDRAWN
             rows.append((last, original, latest))
         return tuple(rows)
 
@@ -413,48 +396,37 @@ class _Tables:
         """Return the value object of spec 2.4, without its `value_version`."""
         if value is None:
             return None
-        number, fill_type, report_period = (
-            value,
-            self.fill_types[0],
-            self.own_reports[index],
-        )
+        number = value
+        fill_type = self.fill_types[0]
+        report_period = self.own_reports[index]
         text: str | UnsetType = UNSET
         sources: list[dict[str, Any]] = []
         if isinstance(value, _Sourced):
             number, text = value.number, value.text
             pattern = _get_text(value.number_format, pattern)
             self.check(value.fill_type, self.fill_types, f"{place}[1]", "fill_types")
-            self.check(
-                value.report_period,
-                self.report_periods,
-                f"{place}[2]",
-                "report_periods",
-            )
-            fill_type, report_period = (
-                self.fill_types[value.fill_type],
-                self.report_periods[value.report_period],
-            )
+            reports = self.report_periods
+            self.check(value.report_period, reports, f"{place}[2]", "report_periods")
+            fill_type = self.fill_types[value.fill_type]
+            report_period = reports[value.report_period]
             for position, source in enumerate(value.sources):
-                self.check(
-                    source.item, self.items, f"{place}[3][{position}][0]", "items"
-                )
-            sources = [
-                {
+                source_place = f"{place}[3][{position}][0]"
+                self.check(source.item, self.items, source_place, "items")
+                fields = {
                     "item_id": self.items[source.item],
                     "row_index": source.row_index,
                     "column_index": source.column_index,
                 }
-                for source in value.sources
-            ]
+                sources.append(fields)
         # Also for an int: JSON can spell one that no float reaches. A NaN fails every
         # comparison.
         if not abs(number) <= sys.float_info.max:
             raise WrongPlaceError(place, f"is {show(number)}, not a finite number")
+        if isinstance(text, UnsetType):
+            text = format_number(number, pattern)
         return {
             "number": number,
-            "text": format_number(number, pattern)
-            if isinstance(text, UnsetType)
-            else text,
+            "text": text,
             "number_format": pattern,
             "fill_type": fill_type,
             "report_period": report_period,
@@ -464,11 +436,9 @@ class _Tables:
     @staticmethod
     def check(index: int, table: Sequence[Any], place: str, name: str) -> None:
         if index >= len(table):
-            right = (
-                f"write 0 to {len(table) - 1}"
-                if table
-                else f"{name} is empty or absent"
-            )
+            right = f"{name} is empty or absent"
+            if table:
+                right = f"write 0 to {len(table) - 1}"
             raise WrongPlaceError(
                 place, f"is {index}, not an index into {name}: {right}"
             )
@@ -531,15 +501,12 @@ class _Compacted:
 
     def row(self, row: tuple[int, Any, Any], pattern: str) -> list[Any]:
         index, original, latest = row
-        versions = (
-            [original]
-            if latest is None
-            else [original, None if latest == WITHDRAWN else latest]
-        )
-        return [
-            index,
-            *(self._convert_value(value, index, pattern) for value in versions),
-        ]
+        values = [self._convert_value(original, index, pattern)]
+        if latest == WITHDRAWN:
+            values.append(None)
+        elif latest is not None:
+            values.append(self._convert_value(latest, index, pattern))
+        return [index, *values]
 
     def _convert_value(self, value: Any, index: int, pattern: str) -> Any:
         """Return the bare number where the rest of the value is what the loader
@@ -557,35 +524,27 @@ class _Compacted:
         members = end == self.periods[index][:2] and value["fill_type"] == "reported"
         if members and not value["sources"] and not texts:
             return value["number"]
-        return [
-            value["number"],
-            self.fill_types.index(value["fill_type"]),
-            self.report_periods.index((*end, 0)),
-            [
-                [
-                    self.items.index(source["item_id"]),
-                    source["row_index"],
-                    source["column_index"],
-                ]
-                for source in value["sources"]
-            ],
-            *texts,
-        ]
+        fill_type = self.fill_types.index(value["fill_type"])
+        report_period = self.report_periods.index((*end, 0))
+        sources = []
+        for source in value["sources"]:
+            item = self.items.index(source["item_id"])
+            sources.append([item, source["row_index"], source["column_index"]])
+        return [value["number"], fill_type, report_period, sources, *texts]
 
 
 def compact(publication: Any) -> dict[str, Any]:
     """Return a publication as a file holds it."""
     tables = _Compacted(publication.periods)
-    patterns = {
-        series["series_id"]: series["number_format"]
-        for group in publication.groups
-        for series in group["series"]
-    }
-    values = {
-        series_id: [tables.row(row, patterns[series_id]) for row in rows]
-        for series_id, rows in publication.values.items()
-        if rows
-    }
+    patterns = {}
+    for group in publication.groups:
+        for series in group["series"]:
+            patterns[series["series_id"]] = series["number_format"]
+    values = {}
+    for series_id, rows in publication.values.items():
+        pattern = patterns[series_id]
+        if rows:
+            values[series_id] = [tables.row(row, pattern) for row in rows]
     return {
         "dataset_id": publication.dataset_id,
         "created_timestamp": publication.created_timestamp,

@@ -31,12 +31,10 @@ class EncodedSeries:
     metric_id: str
     path: str
     reporting_group_id: str
-    valued_periods: (
-        bytes  # a bit for every period with an original value, little endian
-    )
-    valued_latest: (
-        bytes | None
-    )  # likewise for the latest restated values; None where that is the same
+    # A bit for every period with an original value, little endian.
+    valued_periods: bytes
+    # Likewise for the latest restated values, or None where that is the same.
+    valued_latest: bytes | None
     catalogue: bytes
     head: bytes
     original: bytes  # a cell for every period, null without a value
@@ -74,20 +72,18 @@ def encode_series(publication: Publication) -> Iterator[EncodedSeries]:
     count = len(publication.periods)
     for group in publication.groups:
         for series in group["series"]:
-            yield encode_one(
-                series, publication.values.get(series["series_id"], ()), count
-            )
+            rows = publication.values.get(series["series_id"], ())
+            yield encode_one(series, rows, count)
 
 
 def encode_one(
     series: dict[str, Any], rows: Sequence[Any], count: int
 ) -> EncodedSeries:
     # Rendered once, when it is published; a page is only joined from these pieces.
-    originals = {
-        index: _encode_cell(value, "original")
-        for index, value, _ in rows
-        if value is not None
-    }
+    originals = {}
+    for index, value, _ in rows:
+        if value is not None:
+            originals[index] = _encode_cell(value, "original")
     # Of a value that was never restated the latest one is the original. Spec 2.4 does
     # not show more.
     latest = dict(originals)
@@ -98,12 +94,12 @@ def encode_one(
             latest[index] = _encode_cell(newest, "latest_restated")
     size = (count + 7) // 8
     # A query series has all fields of a catalogue series but this one (spec 2.4).
-    head = {name: value for name, value in series.items() if name != "description"}
+    head = dict(series)
+    head.pop("description", None)
+    path = [(ref["scope_group_id"], ref["scope_id"]) for ref in series["scopes"]]
     return EncodedSeries(
         metric_id=series["metric_id"],
-        path=write_path(
-            (ref["scope_group_id"], ref["scope_id"]) for ref in series["scopes"]
-        ),
+        path=write_path(path),
         reporting_group_id=series["reporting_group_id"],
         valued_periods=pack_bits(originals, size),
         valued_latest=None
@@ -120,7 +116,10 @@ def encode_one(
 def pack_bits(indexes: Iterable[int], size: int) -> bytes:
     # A number of as many bits as periods: to find those that any of the series has is
     # one OR for each.
-    return sum(1 << index for index in indexes).to_bytes(size, "little")
+    number = 0
+    for index in indexes:
+        number |= 1 << index
+    return number.to_bytes(size, "little")
 
 
 def _encode_cell(value: Mapping[str, Any], value_version: str) -> bytes:

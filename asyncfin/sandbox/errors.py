@@ -62,10 +62,11 @@ class RejectionError(Exception):
         if self.issues:
             # The spec names field issues, not their structure (spec 7); `field` and
             # `message` are our choice.
-            error["issues"] = [
-                {"field": escape_halves(field), "message": escape_halves(text)}
-                for field, text in self.issues
-            ]
+            issues = []
+            for field, text in self.issues:
+                place = escape_halves(field)
+                issues.append({"field": place, "message": escape_halves(text)})
+            error["issues"] = issues
         return msgspec.json.encode({"error": error})
 
 

@@ -55,9 +55,8 @@ def _as_numbers(nth: Any) -> frozenset[int] | None:
     is_collection = isinstance(nth, Iterable) and not isinstance(nth, str | bytes)
     numbers = tuple(nth) if is_collection else (nth,)
     # By exact type: True is an int too, but no number of a request.
-    if not numbers or not all(
-        type(number) is int and number >= 1 for number in numbers
-    ):
+    are_right = all(type(number) is int and number >= 1 for number in numbers)
+    if not numbers or not are_right:
         raise ValueError(
             f"nth is {nth!r}; it must be a whole number from 1, or a list of them"
         )
@@ -199,11 +198,9 @@ async def deliver(
         if isinstance(fault, Hang):
             await asyncio.get_running_loop().create_future()
         if isinstance(fault, Drop):
-            response = (
-                web.Response()
-                if fault.after is None
-                else await begin(http, reply, fault.after)
-            )
+            response: web.StreamResponse = web.Response()
+            if fault.after is not None:
+                response = await begin(http, reply, fault.after)
             # The client may have left during the wait; then there is nothing to reset.
             if http.transport is not None:
                 http.transport.abort()

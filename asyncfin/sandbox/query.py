@@ -40,10 +40,8 @@ def read_query(request: Request) -> Query:
     """Return the body of a query, checked as far as possible without the dataset (spec
     4.3, 8).
     """
-    content_type = (
-        request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    )
-    if content_type != JSON_TYPE:
+    content_type = request.headers.get("content-type", "").partition(";")[0]
+    if content_type.strip().lower() != JSON_TYPE:
         raise invalid([("Content-Type", f"is not {JSON_TYPE}")])
     coding = request.headers.get("content-encoding", "")
     if coding.lower() not in ("", "identity"):
@@ -57,17 +55,20 @@ def read_query(request: Request) -> Query:
     if not isinstance(body, dict):
         raise invalid([("body", "is not a JSON object")])
     query = read_fields(body, Query)
-    metrics, periods = query.metric_ids, query.periods
     # msgspec can't say that entries are distinct, nor compare two fields (spec 4.3).
-    issues = [
-        (f"metric_ids[{index}]", f"repeats {show(metric)}; metric IDs are distinct")
-        for index, metric in enumerate(metrics)
-        if metric in metrics[:index]
-    ]
-    if isinstance(periods, FiscalRange) and fiscal_end(
-        astuple(periods.start)
-    ) > fiscal_end(astuple(periods.end)):
-        issues.append(("periods.from", "lies after periods.to"))
+    issues = []
+    metrics: set[str] = set()
+    for index, metric in enumerate(query.metric_ids):
+        if metric in metrics:
+            problem = f"repeats {show(metric)}; metric IDs are distinct"
+            issues.append((f"metric_ids[{index}]", problem))
+        metrics.add(metric)
+    periods = query.periods
+    if isinstance(periods, FiscalRange):
+        start = fiscal_end(astuple(periods.start))
+        end = fiscal_end(astuple(periods.end))
+        if start > end:
+            issues.append(("periods.from", "lies after periods.to"))
     if issues:
         raise invalid(issues)
     return query
@@ -79,7 +80,9 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     # All that decides which series and values there are, whatever the size of a page.
     selection = replace(query, expected_dataset_id=UNSET, limit=1, cursor=UNSET)
     bound_to = hash_selection(encode([current.entity_id, selection]))
-    groups = None if query.reporting_group_ids is UNSET else query.reporting_group_ids
+    groups: Sequence[str] | None = None
+    if query.reporting_group_ids is not UNSET:
+        groups = query.reporting_group_ids
     result = store.selection(
         current.number, query.metric_ids, paths, groups, query.value_version
     )
@@ -111,9 +114,8 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     page_columns = _select_periods(columns, answer, _select_populated(on_page), dialect)
     _order(page_columns, dialect, f"{bound_to} {position.page}")
     cursor = make_cursor(page, bound_to, current.dataset_id)
-    row = store.series(
-        current.number, [match.series for match in on_page], query.value_version
-    )
+    series_numbers = [match.series for match in on_page]
+    row = store.series(current.number, series_numbers, query.value_version)
     return _join_result(
         current, page_columns, row, cursor, query.value_version, dialect
     )
@@ -123,12 +125,13 @@ def list_series(matches: Sequence[Match], bits: int, dialect: Dialect) -> list[M
     """Return the series that the dialect does not leave out; `bits` has one for a
     selected period.
     """
-    return [
-        match
-        for match in matches
-        if (dialect.empty_series or match.valued_periods & bits)
-        and (dialect.never_valued or match.valued_periods)
-    ]
+    listed_matches = []
+    for match in matches:
+        if not dialect.empty_series and not match.valued_periods & bits:
+            continue
+        if dialect.never_valued or match.valued_periods:
+            listed_matches.append(match)
+    return listed_matches
 
 
 def draw(seed: str) -> random.Random:
@@ -154,9 +157,8 @@ def check_ids(
     ):
         for index, text in enumerate(ids):
             if text not in listed_ids:
-                issues.append(
-                    (f"{name}[{index}]", f"is {text}, which the dataset does not have")
-                )
+                problem = f"is {text}, which the dataset does not have"
+                issues.append((f"{name}[{index}]", problem))
     if issues:
         raise invalid(issues)
 
@@ -175,34 +177,30 @@ def select_columns(
     window is empty.
     """
     if isinstance(choice, Exact):
-        places = {period: index for index, period in enumerate(periods)}
-        return [
-            (period, places.get(period))
-            for period in sorted({astuple(entry) for entry in choice.exact})
-        ]
+        places = dict(zip(periods, range(len(periods)), strict=True))
+        exact_periods = sorted(set(map(astuple, choice.exact)))
+        return [(period, places.get(period)) for period in exact_periods]
     earliest_start = 0
     if isinstance(choice, FiscalRange):
-        low, high = fiscal_end(astuple(choice.start)), fiscal_end(astuple(choice.end))
+        low = fiscal_end(astuple(choice.start))
+        high = fiscal_end(astuple(choice.end))
     else:
-        high = max(
-            (
-                fiscal_end(period)
-                for position, period in enumerate(periods)
-                if bits >> position & 1
-            ),
-            default=0,
-        )
+        high = 0
+        for position, period in enumerate(periods):
+            if bits >> position & 1:
+                high = max(high, fiscal_end(period))
         # The spec names no bounds of the window (4.3). Here the last month counts, and
         # `months` in all.
         low = high - choice.months + 1
         if dialect.trailing == "within":
             earliest_start = low
-    return [
-        (period, index)
-        for index, period in enumerate(periods)
-        if low <= fiscal_end(period) <= high
-        and fiscal_end(period) - period[2] + 1 >= earliest_start
-    ]
+    columns: list[Column] = []
+    for index, period in enumerate(periods):
+        end = fiscal_end(period)
+        start = end - period[2] + 1
+        if low <= end <= high and start >= earliest_start:
+            columns.append((period, index))
+    return columns
 
 
 def cut_page(position: Position, total: int, limit: int, dialect: Dialect) -> Page:
@@ -212,17 +210,22 @@ def cut_page(position: Position, total: int, limit: int, dialect: Dialect) -> Pa
     # never end.
     if dialect.pages == "empty" and number % 2 == 0 and start < total:
         return Page(slice(start, start), Position(start, number + 1))
-    end = start + (max(1, limit // 2) if dialect.pages == "short" else limit)
+    if dialect.pages == "short":
+        limit = max(1, limit // 2)
+    end = start + limit
     # A cursor only where there is more (spec 4.3 rule 3): the client stops when it is
     # absent.
-    return Page(slice(start, end), Position(end, number + 1) if end < total else None)
+    following = None
+    if end < total:
+        following = Position(end, number + 1)
+    return Page(slice(start, end), following)
 
 
 def make_cursor(page: Page, bound_to: str, dataset_id: str) -> str | None:
     """Return the cursor to what comes after a page, or None."""
-    return (
-        None if page.following is None else seal(page.following, bound_to, dataset_id)
-    )
+    if page.following is None:
+        return None
+    return seal(page.following, bound_to, dataset_id)
 
 
 def _select_periods(
@@ -230,10 +233,14 @@ def _select_periods(
 ) -> list[Column]:
     if dialect.periods == "asked":
         return columns
-    bits = page if dialect.periods == "page" else answer
-    return [
-        column for column in columns if column[1] is not None and bits >> column[1] & 1
-    ]
+    bits = answer
+    if dialect.periods == "page":
+        bits = page
+    selected_columns: list[Column] = []
+    for period, index in columns:
+        if index is not None and bits >> index & 1:
+            selected_columns.append((period, index))
+    return selected_columns
 
 
 def _order(columns: list[Column], dialect: Dialect, seed: str) -> None:
@@ -252,7 +259,9 @@ def _join_result(
     dialect: Dialect,
 ) -> bytes:
     """Return a query result (spec 2.4), in one join: its megabytes are copied once."""
-    places = [-1 if index is None else index for _, index in columns]
+    places = []
+    for _, index in columns:
+        places.append(-1 if index is None else index)
     as_stored = places == list(range(len(current.periods)))
     # itemgetter is the fastest way to pick entries, and returns a single one bare.
     pick = (
@@ -273,8 +282,8 @@ def _join_result(
 
 def label_cells(values: bytes, value_version: str, dialect: Dialect) -> bytes:
     """Return the cells with the dialect's `value_version` of those never restated."""
-    label = "original" if value_version == "original" else dialect.unrestated
-    if label == "original":
+    label = dialect.unrestated
+    if "original" in (value_version, label):
         return values
     # The end of a cell cannot occur inside one: in a JSON string its quotes would be
     # escaped.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, TypeVar
@@ -50,14 +51,16 @@ def parse_json(content: bytes, *, whole_numbers: bool = False) -> Any:
 
     def parse_number(text: str) -> float:
         number = float(text)
-        return int(number) if whole_numbers and number.is_integer() else number
+        if number.is_integer():
+            return int(number)
+        return number
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # The parser alone would take the last of two equal keys in silence.
         mapping = dict(pairs)
         if len(mapping) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
+            counts = Counter(key for key, _ in pairs)
+            twice, _ = counts.most_common(1)[0]
             raise ValueError(f"the key {twice!r} occurs twice in one object")
         return mapping
 
@@ -103,11 +106,10 @@ def read_fields(data: Mapping[str, Any], kind: type[T]) -> T:
     """Return a request's fields as a Struct; 400 has an issue for each wrong field."""
     fields = _list_fields(kind)  # type: ignore[arg-type]
     names = [field.encode_name for field in fields]
-    issues = [
-        (name, f"is unknown here; {suggest(name, names)}")
-        for name in data
-        if name not in names
-    ]
+    issues = []
+    for name in data:
+        if name not in names:
+            issues.append((name, f"is unknown here; {suggest(name, names)}"))
     values = {}
     try:
         msgspec.json.encode(data)
@@ -158,9 +160,13 @@ def query_parameters(query: str) -> dict[str, str]:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
     except ValueError:
         raise invalid([("query string", "is not percent-encoded UTF-8")]) from None
-    names = [name for name, _ in pairs]
-    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise invalid([(name, "occurs more than once") for name in twice])
+    counts = Counter(name for name, _ in pairs)
+    issues = []
+    for name, count in counts.items():
+        if count > 1:
+            issues.append((name, "occurs more than once"))
+    if issues:
+        raise invalid(issues)
     return dict(pairs)
 
 
@@ -173,14 +179,14 @@ def show(value: Any) -> str:
     text = text.encode(
         errors="backslashreplace"
     ).decode()  # half of a surrogate pair cannot be printed
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if len(text) <= 60:
+        return text
+    return f"{text[:57]}..."
 
 
 def suggest(word: str, words: Collection[str]) -> str:
     """Return a hint at the word that was probably meant, or at all of them."""
     matches = difflib.get_close_matches(word, words, n=1)
-    return (
-        f"did you mean {show(matches[0])}?"
-        if matches
-        else f"choose of {', '.join(words) or 'none'}"
-    )
+    if matches:
+        return f"did you mean {show(matches[0])}?"
+    return f"choose of {', '.join(words) or 'none'}"

@@ -146,11 +146,9 @@ class Sandbox:
         return cls(*_load_demo(), **options)
 
     def __repr__(self) -> str:
-        return (
-            f"<Sandbox at {self._base_url}>"
-            if self._runner
-            else "<Sandbox, not running>"
-        )
+        if self._runner is None:
+            return "<Sandbox, not running>"
+        return f"<Sandbox at {self._base_url}>"
 
     @property
     def base_url(self) -> str:
@@ -226,9 +224,8 @@ class Sandbox:
             store = Store(self._store_name)
             try:
                 with store.transaction():
-                    for source in (
-                        self._datasets
-                    ):  # one after the other: loaded, they take much memory
+                    # One after the other: loaded, they take much memory.
+                    for source in self._datasets:
                         store.publish(read_publication(source))
                 store.put_account(self._account)
                 self._token = make_token(
@@ -303,10 +300,8 @@ class Sandbox:
     def names(self) -> dict[str, str]:
         """The names of the entities, by id."""
         self._check_running()
-        return {
-            entity_id: self._store.name(entity_id)
-            for entity_id in self._store.entities()
-        }
+        ids = self._store.entities()
+        return dict(zip(ids, map(self._store.name, ids), strict=True))
 
     @property
     def log(self) -> list[Served]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -176,8 +177,9 @@ class _Bounded(Generic[T]):
 
     def drop(self, number: int | None = None) -> None:
         """Drop the cached pieces of a publication, or everything."""
-        for key in [key for key in self._values if number in (None, key[0])]:
-            self._total -= self._size(self._values.pop(key))
+        for key in list(self._values):
+            if number in (None, key[0]):
+                self._total -= self._size(self._values.pop(key))
 
 
 class Store:
@@ -283,10 +285,11 @@ class Store:
         self._current[publication.entity_id] = current
 
     def _insert(self, publication: Publication) -> Current:
-        groups = [
-            {k: v for k, v in group.items() if k != "series"}
-            for group in publication.groups
-        ]
+        groups = []
+        for group in publication.groups:
+            fields = dict(group)
+            del fields["series"]
+            groups.append(fields)
         row = self._db.execute(
             "INSERT INTO publication (entity_id, dataset_id, digest, head, periods, "
             "scope_groups, groups)"
@@ -391,16 +394,15 @@ class Store:
                 "version": value_version,
             },
         )
+        matches = []
+        for series, mask in rows:
+            matches.append(Match(series, int.from_bytes(mask, "little")))
+        metric_rows = self._db.execute(_KNOWN_METRICS, (metrics, number))
+        path_rows = self._db.execute(_KNOWN_PATHS, (path_texts, number))
         value = Selection(
-            matches=tuple(
-                Match(series, int.from_bytes(mask, "little")) for series, mask in rows
-            ),
-            metrics=frozenset(
-                row[0] for row in self._db.execute(_KNOWN_METRICS, (metrics, number))
-            ),
-            paths=frozenset(
-                row[0] for row in self._db.execute(_KNOWN_PATHS, (path_texts, number))
-            ),
+            metrics=frozenset(map(itemgetter(0), metric_rows)),
+            paths=frozenset(map(itemgetter(0), path_rows)),
+            matches=tuple(matches),
         )
         self._selections.put(number, key, value)
         return value
@@ -409,14 +411,15 @@ class Store:
         self, number: int, series: Sequence[int], value_version: str
     ) -> list[Stored]:
         """Return the pieces of these series of the publication, in this order."""
-        entries = {
-            series_id: self._series.get(number, (series_id, value_version))
-            for series_id in series
-        }
-        if missing := [
-            series_id for series_id, entry in entries.items() if entry is None
-        ]:
-            parameters = {"series": json.dumps(missing), "version": value_version}
+        entries: dict[int, Stored | None] = {}
+        missing_ids = []
+        for series_id in series:
+            entry = self._series.get(number, (series_id, value_version))
+            entries[series_id] = entry
+            if entry is None:
+                missing_ids.append(series_id)
+        if missing_ids:
+            parameters = {"series": json.dumps(missing_ids), "version": value_version}
             for series_id, *pieces in self._db.execute(_ENCODED, parameters):
                 entries[series_id] = entry = Stored(*pieces)
                 self._series.put(number, (series_id, value_version), entry)

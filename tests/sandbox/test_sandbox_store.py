@@ -107,8 +107,8 @@ def test_stored_pages_are_bounded(
     bound: int, desk: Desk, publication: Publication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However little is kept, pages are those of a store that has just been opened."""
-    monkeypatch.setattr("asyncfin.sandbox.store._KEPT_BYTES", bound)
-    monkeypatch.setattr("asyncfin.sandbox.store._KEPT_MATCHES", bound)
+    monkeypatch.setattr("asyncfin.sandbox.store._MAX_BYTES", bound)
+    monkeypatch.setattr("asyncfin.sandbox.store._MAX_MATCHES", bound)
     bounded = _Bounded[bytes](bound, len)
     for at in range(20):
         bounded.put(1, at, b"12")

@@ -135,7 +135,8 @@ def extract(
         folder: The folder for the files, or a URL such as s3://bucket/prefix; the lock
             is next to it.
         ids: A file of more entity ids or names, one a line; - for standard input.
-        dry_run: Only estimate the cost.
+        dry_run: Only estimate the cost. Where no file shows it, that reads the
+            catalogues of three entities, within --daily-budget.
         is_restated: The latest restated values instead of the original ones.
         has_both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
@@ -165,7 +166,7 @@ def extract(
         if json:
             print_json(asdict(cost))
         else:
-            print_line(names.add_names(str(cost)))
+            print_line(names.add_names(name_options(str(cost))))
         return
     options = {"lane": "bulk", "retry": Retry(max_outage=run.patience), **asdict(pace)}
     stop = Stop()

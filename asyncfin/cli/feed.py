@@ -64,17 +64,16 @@ def changes(
     require_place(place, "the change feed")
 
     from asyncfin import read_changes
-    from asyncfin.extraction.contents import feed_contents
+    from asyncfin.extraction.contents import read_contents
 
     table = read_changes(place, since=since, last=last)
     # After the rows: an entity of a run that finishes in between is then in the
     # contents only.
-    contents = feed_contents(place)
+    contents = read_contents(place)
     _check_ids(entity_ids, contents.names, place)
     table = _filter(table, entity_id=entity_ids, change=change)
     if form.json or form.csv:
-        rows = table.to_pylist()
-        print_rows(rows, as_json=form.json, heads=table.column_names)
+        _print_all(table, form)
         return
     _print_changes(table, contents, has_entries=bool(change))
 
@@ -104,16 +103,15 @@ def as_of(
     require_place(place, "the change feed")
 
     from asyncfin import as_of as read_state
-    from asyncfin.extraction.contents import feed_contents
+    from asyncfin.extraction.contents import read_contents
 
     table = read_state(place, when)
-    entity_names = feed_contents(place).names
+    entity_names = read_contents(place).names
     _check_ids(entity_ids, entity_names, place)
     table = _filter(table, entity_id=entity_ids)
     lines = _describe_unknown(table, entity_ids, entity_names)
     if form.json or form.csv:
-        rows = table.to_pylist()
-        print_rows(rows, as_json=form.json, heads=table.column_names)
+        _print_all(table, form)
         for line in lines:
             print_error(line)
         return
@@ -156,6 +154,14 @@ def _filter(table: "pyarrow.Table", **entries: Sequence[str]) -> "pyarrow.Table"
             column = table.column(name).cast("string")
             table = table.filter(is_in(column, value_set=pyarrow.array(texts)))
     return table
+
+
+def _print_all(table: "pyarrow.Table", form: Form) -> None:
+    """Print all rows as JSON, or as CSV, which has no columns of lists."""
+    from pyarrow.types import is_list
+
+    heads = [item.name for item in table.schema if not is_list(item.type)]
+    print_rows(table.to_pylist(), as_json=form.json, heads=heads)
 
 
 def _print_changes(

@@ -33,7 +33,7 @@ class FeedContents:
     runs: tuple[str, ...]
 
 
-def feed_contents(address: str | os.PathLike[str]) -> FeedContents:
+def read_contents(address: str | os.PathLike[str]) -> FeedContents:
     """Read the contents of the change feed of an extraction, and three columns of its
     rows. The call blocks.
 

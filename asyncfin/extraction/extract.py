@@ -162,7 +162,8 @@ async def extract(
         replace: whether the files of another question in the folder are to be deleted
             first.
         fresh_for: entities whose file was shown to be current less than that ago are
-            not asked.
+            not asked, apart from one if more than ten others, all without a file, are
+            read.
         allow_missing: whether names that no entity has are accepted, as of a question
             that few entities have anything of.
         on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the
@@ -261,7 +262,7 @@ class _Extraction:
     _job: Job
     _run: Run
     _holder: Holder
-    _lock: Lock = field(factory=lambda: Lock(None))
+    _lock: Lock = field(factory=Lock)
     _is_open: bool = False
     _renewing: asyncio.Task[None] | None = None
 

@@ -153,7 +153,7 @@ class Feed:
     def footer(self, run: str) -> RunFooter:
         """Return the footer of a run's file."""
         if run not in self._footers:
-            with self._opened(run) as file:
+            with self._open(run) as file:
                 footer = structure(_read_description(file), RunFooter)
             if footer.run != run:
                 raise ManifestMismatchError(
@@ -170,7 +170,7 @@ class Feed:
         for run in runs[runs.index(since) + 1 :] if since is not None else runs:
             footer = self.footer(run)
             if footer.previous != previous:
-                raise self._broken(
+                raise self._describe_break(
                     footer.previous or run, f"{run}.parquet comes after it"
                 )
             footers.append(footer)
@@ -190,14 +190,14 @@ class Feed:
                 "is missing"
             )
         if run not in self.runs():
-            raise self._broken(run, "head names it")
+            raise self._describe_break(run, "head names it")
 
     def write_head(self, run: str) -> None:
         """Note the last run, whose file is durable."""
         content = run.encode()
         self.place.write(f"{self._folder}/head", lambda stream: stream.write(content))
 
-    def _broken(self, run: str, why: str) -> ManifestMismatchError:
+    def _describe_break(self, run: str, why: str) -> ManifestMismatchError:
         return ManifestMismatchError(
             f"{self}: {run}.parquet is missing or was replaced ({why}): restore it, or "
             f"move {self} and {self.place} away and begin again"
@@ -213,7 +213,7 @@ class Feed:
         pieces that may have one of them.
         """
         ids = entity_ids and list(entity_ids)
-        with self._opened(footer.run) as file:
+        with self._open(footer.run) as file:
             rows = file.metadata.num_rows
             if rows != sum(publication.rows for publication in footer.publications):
                 raise ValueError(f"it has {rows} rows")
@@ -225,7 +225,7 @@ class Feed:
                     )
 
     @contextmanager
-    def _opened(self, run: str) -> Iterator[Any]:
+    def _open(self, run: str) -> Iterator[Any]:
         try:
             with open_parquet(self.place, self.path(run)) as stream:
                 yield parquet_file(stream)

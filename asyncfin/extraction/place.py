@@ -103,13 +103,13 @@ def structure(value: Any, kind: type[T]) -> T:
 
 @define
 class Lock:
-    """What a run holds; this one excludes nobody.
+    """The lock of a run; this one excludes nobody.
 
     Attributes:
-        owner: that of its holder. None: there is no lock.
+        owner: that of its holder, or None if other runs may be at work.
     """
 
-    owner: str | None
+    owner: str | None = None
 
     def renew(self) -> None:
         """Note that the run is still at work."""
@@ -275,7 +275,7 @@ class Folder(Place):
         with naming(path):
             file = FileIO(descriptor, "r+")
             _locks.add(file)
-            lock = FolderLock(holder.owner, file, holder)
+            lock = FolderLock(holder.owner, file=file, holder=holder)
             try:
                 if not try_lock(file.fileno()):
                     raise RunInProgressError(
@@ -309,8 +309,8 @@ class FolderLock(Lock):
         previous: what the run before has left.
     """
 
-    _file: FileIO
-    _holder: Holder
+    _file: FileIO = field(kw_only=True)
+    _holder: Holder = field(kw_only=True)
     previous: bytes = b""
 
     def renew(self) -> None:

@@ -21,7 +21,7 @@ from tempfile import TemporaryFile
 from time import monotonic
 from typing import IO, Any, Literal
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, RunInProgressError, shorten
@@ -114,7 +114,7 @@ class Prefix(Place):
             obstore.delete(self._store, path)
 
     def lock(self, holder: Holder, stale: str | None = None) -> Lock | str:
-        lock = PrefixLock(holder.owner, self, holder)
+        lock = PrefixLock(holder.owner, place=self, holder=holder)
         if not lock.put("create" if stale is None else {"e_tag": stale}):
             # An attempt whose response was lost may have written it.
             lock.renew()
@@ -211,8 +211,8 @@ class PrefixLock(Lock):
     conditions.
     """
 
-    _place: Prefix
-    _holder: Holder
+    _place: Prefix = field(kw_only=True)
+    _holder: Holder = field(kw_only=True)
     _renewal: float = 0.0
     is_held: bool = False
 

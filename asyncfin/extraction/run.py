@@ -113,15 +113,21 @@ class Run:
         unchanged, and return the others.
         """
         fresh_for, now = self.options.fresh_for or timedelta(0), self.clock()
-        ids = []
+        ids, fresh_ids = [], []
         for entity_id in self.tracker.ids:
             moment = self.result.moments.get(entity_id)
             # A time in the future is that of another clock.
             if moment is None or not timedelta(0) <= now - moment < fresh_for:
                 ids.append(entity_id)
             else:
-                record = self.result.records[entity_id]
-                self.tracker.end(report_on(record, "unchanged"))
+                fresh_ids.append(entity_id)
+        # So many new entities may all be rejected: one with a file decides then.
+        if len(ids) > MOST_REJECTED and self._with_file.issubset(fresh_ids):
+            ids += fresh_ids[-1:]
+            del fresh_ids[-1:]
+        for entity_id in fresh_ids:
+            record = self.result.records[entity_id]
+            self.tracker.end(report_on(record, "unchanged"))
         return ids
 
     async def read_all(

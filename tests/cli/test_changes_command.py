@@ -160,7 +160,9 @@ def test_filters_apply_to_all_forms(
     (tmp_path / "names.csv").write_text(f"id,name,aliases\n{entity(2)},second,\n")
     asked = ("changes", feed, *arguments, "--names", str(tmp_path / "names.csv"))
     assert len(json.loads(command(*asked, "--json").out)) == count
-    assert len(list(csv.DictReader(io.StringIO(command(*asked, "--csv").out)))) == count
+    reader = csv.DictReader(io.StringIO(command(*asked, "--csv").out))
+    assert len(list(reader)) == count
+    assert {"scopes", "scope_path"}.intersection(reader.fieldnames or ()) == {"scope_path"}
     shown = command(*asked)
     assert shown.code == 0
     assert f"{count} change" in shown.out if count else shown.out == "no changes\n"

@@ -113,6 +113,14 @@ def test_a_dry_run_writes_nothing(command: Command, night: str, service: Sandbox
     assert (again["files"], again["least"], again["most"], again["spent"]) == (1, 1, 3, 0)
 
 
+def test_dry_run_names_options(command: Command, night: str) -> None:
+    """What no entity has is named as on the command line."""
+    arguments = ("extract", ENTITY, "--into", night, "--metric", "Nonsense", "--annual")
+    result = command(*arguments, "--dry-run")
+    assert "Nonsense" in result.out
+    assert "metric_ids" not in result.out
+
+
 def test_dry_run_keeps_shared_budget(
     command: Command, night: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

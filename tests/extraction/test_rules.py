@@ -108,6 +108,24 @@ async def test_an_entity_with_a_file_decides(
         assert list(service.order).index(ids[50]) <= 20
 
 
+async def test_fresh_file_decides(
+    workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """With `fresh_for`, one of the skipped entities is asked, so rejections of all others end the run."""
+    ids = [entity(number) for number in range(60)]
+    has_access = set(ids[:2])
+    async with gate(lambda of, *_: 200 if of in has_access else 403) as (service, url):
+        await run(url, workers, monkeypatch, ids[:2], folder)
+        before = service.requests.total()
+        has_access.clear()
+        fresh_for = timedelta(hours=20)
+        report = await run(url, workers, monkeypatch, ids, folder, fresh_for=fresh_for)
+    assert isinstance(report.stopped, PermissionDeniedError)
+    assert service.requests.total() - before <= 20
+    assert len(report.unchanged) == 1
+    assert len(names(folder)) == 2
+
+
 async def test_twenty_five_without_anything_end_run(
     workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:

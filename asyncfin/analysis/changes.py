@@ -176,13 +176,15 @@ def _number_cells(old: Snapshot, current: Snapshot) -> tuple[Any, Any]:
     by_triple: dict[tuple[str, ...], list[int]] = {}
     for number in numbers[:count].unique().to_pylist():
         version, series_id, *triple = heads[number]
+        key = version, *triple
         if (series_id, *triple) not in old.ambiguous:
-            by_triple.setdefault((version, *triple), []).append(number)
+            by_triple.setdefault(key, []).append(number)
     series_numbers = list(range(len(heads)))
     for number in numbers[count:].unique().to_pylist():
         version, series_id, *triple = heads[number]
+        key = version, *triple
         if (series_id, *triple) not in current.ambiguous:
-            for old_number in by_triple.get((version, *triple), ()):
+            for old_number in by_triple.get(key, ()):
                 series_numbers[old_number] = series_numbers[number]
     series = pa.array(series_numbers, pa.int64())
     series = series.take(numbers)
@@ -218,7 +220,8 @@ def _find_covered(table: Any, snapshot: Snapshot) -> Any:
     periods = read_examples(table, numbers, PERIOD_FIELDS)
     is_covered = []
     for fields in periods:
-        is_covered.append(snapshot.covers(Period(*fields)))
+        period = Period(*fields)
+        is_covered.append(snapshot.covers(period))
     is_covered_array = pa.array(is_covered, pa.bool_())
     return is_covered_array.take(numbers)
 

@@ -59,8 +59,9 @@ def split_by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
     """
     entities: dict[str, dict[object, list[Panel]]] = {}
     for panel in panels:
-        groups = entities.setdefault(panel.dataset.entity_id, {})
-        key = panel.dataset.dataset_id.lower(), panel.value_version
+        dataset = panel.dataset
+        groups = entities.setdefault(dataset.entity_id, {})
+        key = dataset.dataset_id.lower(), panel.value_version
         groups.setdefault(key, []).append(panel)
     result: list[list[Panel]] = []
     for groups in entities.values():
@@ -85,7 +86,8 @@ def make_lines(panels: Sequence[Panel]) -> list[Line]:
     members_by_meaning: dict[object, list[CatalogueSeries]] = {}
     for series_id in sorted(numbers, key=place):
         series = catalogue[series_id]
-        members_by_meaning.setdefault(_read_meaning(series), []).append(series)
+        meaning = _read_meaning(series)
+        members_by_meaning.setdefault(meaning, []).append(series)
     lines = []
     for members in members_by_meaning.values():
         numbers_by_period = _join_numbers(members, numbers)

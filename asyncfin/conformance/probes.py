@@ -59,14 +59,17 @@ class Probe(Reader):
             ServiceError, TransportError: the metadata are rejected, or not received.
         """
         complete = True
-        checks = (self._check_catalogue, self._check_queries, self._check_account)
-        for check in (self._read_metadata, *checks):
+        checks = [self._check_catalogue, self._check_queries, self._check_account]
+        try:
+            await self._read_metadata()
+        except IncompleteError:
+            complete = False
+            checks.clear()
+        for check in checks:
             try:
                 await check()
             except IncompleteError:
                 complete = False
-                if check == self._read_metadata:
-                    break
         findings = self._list_findings()
         return CheckReport(
             entity_id=self._entity_id,
@@ -79,7 +82,8 @@ class Probe(Reader):
     # --- metadata and catalogue (spec 4.1, 4.2)
 
     async def _read_metadata(self) -> None:
-        response = await self._send(Request("4.1", "GET", self._path))
+        request = Request("4.1", "GET", self._path)
+        response = await self._send(request)
         if not self._has_object(response, "4.1", "the request for the metadata"):
             raise IncompleteError
         self._inspect(response, DATASET, "2.2")
@@ -99,7 +103,8 @@ class Probe(Reader):
             self._find("reading", "2.1", statement, instants, len(self._periods))
         page = await self._read_page(1, None)
         count = len(page.list_series())
-        if count > 1 or (count < len(self._series) and not page.next_cursor):
+        is_cut_off = count < len(self._series) and not page.next_cursor
+        if count > 1 or is_cut_off:
             self._find("break", "4.2 rule 1", "`limit` 1 is not observed")
         request = self._catalogue_request(1, None, pin=str(uuid4()))
         statement = "another expected_dataset_id"
@@ -108,14 +113,16 @@ class Probe(Reader):
     async def _read_catalogue(self) -> None:
         """Read all pages, or as many as the requests suffice for."""
         budget = max(1, int(self._max_requests * _CATALOGUE_SHARE))
-        cursor, cursors = None, set[str]()
+        cursor = None
+        cursors: set[str] = set()
         for _ in range(budget):
             page = await self._read_page(100, cursor)
             for entry in page.list_series():
                 if entry.series_id in self._series:
                     self._find("break", "4.2 rule 1", "a series is listed twice")
                 self._series[entry.series_id] = entry
-            self._periods = tuple(sorted({*self._periods, *page.periods}))
+            periods = {*self._periods, *page.periods}
+            self._periods = tuple(sorted(periods))
             cursor = page.next_cursor or None
             if cursor is None:
                 self._has_all_series = True
@@ -201,9 +208,10 @@ class Probe(Reader):
         page = await self._read(query, "series that were left out")
         if page is None:
             return
+        rows_alone = page[0]
         lost_count = 0
         for series in absent:
-            lost_count += bool(page[0].get(series.series_id))
+            lost_count += bool(rows_alone.get(series.series_id))
         if lost_count:
             statement = "a query leaves out series that another one lists"
             self._find("break", "4.3", statement, lost_count, len(absent))
@@ -212,12 +220,14 @@ class Probe(Reader):
         """Read all periods as exact ones, or fewer if so many are rejected: the spec
         states no cap.
         """
-        total, rejection = len(self._periods), None
-        counts = sorted({total, min(total, _FEW_PERIODS), 1}, reverse=True)
-        for count in counts:
+        total = len(self._periods)
+        counts = {total, min(total, _FEW_PERIODS), 1}
+        rejection = None
+        for count in sorted(counts, reverse=True):
             periods = Exact(self._periods[-count:])
             query = self._query(periods)
-            response = await self._fetch(self._request(query))
+            request = self._request(query)
+            response = await self._fetch(request)
             if is_rejection(response) and count > 1:
                 rejection = rejection or response
                 continue
@@ -279,7 +289,8 @@ class Probe(Reader):
                 cells.setdefault(key, {})[period] = series
         if cells:
             series_by_period = max(cells.values(), key=lambda row: len(row) > 1)
-            period, series = next(iter(series_by_period.items()))
+            period = next(iter(series_by_period))
+            series = series_by_period[period]
             query = self._query(Exact((period,)), series=[series])
             await self._read(query, "a cell alone")
 
@@ -294,7 +305,10 @@ class Probe(Reader):
         if cursor is not None:
             statement = "limit 1, second page"
             second = await self._read(query, statement, limit=1, cursor=cursor)
-            if second is not None and set(rows) & set(second[0]):
+            if second is None:
+                return
+            second_rows, _ = second
+            if set(rows) & set(second_rows):
                 self._find("break", "4.3 rule 3", "a series is on two pages")
 
     async def _check_caps(self) -> None:
@@ -302,9 +316,8 @@ class Probe(Reader):
         series = self._series.values()
         metrics = list(dict.fromkeys(entry.metric_id for entry in series))
         paths = list(dict.fromkeys(entry.scopes for entry in series))
-        query = self._query()
         query = evolve(
-            query, metric_ids=metrics[:_CAP], scope_combinations=paths[:_CAP]
+            self._query(), metric_ids=metrics[:_CAP], scope_combinations=paths[:_CAP]
         )
         await self._read(query, _size_of(query))
         request = self._request(query)
@@ -312,8 +325,9 @@ class Probe(Reader):
         for name, values in ids.items():
             if len(values) > _CAP:
                 body = dict(request.body or {})
-                body[name] = [*body[name], msgspec.to_builtins(values[_CAP])]
-                await self._exceed_cap(evolve(request, body=body), f"{_CAP + 1} {name}")
+                body[name] = msgspec.to_builtins(values[: _CAP + 1])
+                longer_request = evolve(request, body=body)
+                await self._exceed_cap(longer_request, f"{_CAP + 1} {name}")
             elif len(values) < _CAP and self._has_all_series:
                 statement = f"the catalogue has fewer than {_CAP} {name}"
                 self._find("reading", "8", f"{statement}: the cap was not checked")
@@ -329,9 +343,10 @@ class Probe(Reader):
     async def _check_rejections(self) -> None:
         query = self._query()
         unknown = f"unknown-{uuid4().hex}"
-        stale = evolve(query, expected_dataset_id=str(uuid4()))
+        stale_query = evolve(query, expected_dataset_id=str(uuid4()))
+        request = self._request(stale_query)
         statement = "another expected_dataset_id"
-        await self._expect_rejection(self._request(stale), "4.3 rule 6", statement, 409)
+        await self._expect_rejection(request, "4.3 rule 6", statement, 409)
         path = (("unknown", unknown),)
         wrong_queries = {
             "metric": evolve(query, metric_ids=(unknown,)),
@@ -347,9 +362,12 @@ class Probe(Reader):
 
     async def _check_account(self) -> None:
         today = utc_now().date()
-        days = {"start_date": str(today - timedelta(days=6)), "end_date": str(today)}
-        await self._check_answered(Request("4.4", "GET", "/v1/usage", days))
-        await self._check_answered(Request("4.5", "GET", "/v1/limits"))
+        start = today - timedelta(days=6)
+        days = {"start_date": str(start), "end_date": str(today)}
+        usage = Request("4.4", "GET", "/v1/usage", days)
+        await self._check_answered(usage)
+        limits = Request("4.5", "GET", "/v1/limits")
+        await self._check_answered(limits)
 
     async def _check_answered(self, request: Request) -> None:
         """Check the status and the form of a body that the spec does not show."""

@@ -91,10 +91,11 @@ class Reader:
 
     def _list_findings(self) -> list[Finding]:
         kinds = list(KINDS)
-        return sorted(
-            self._findings.values(),
-            key=lambda finding: (kinds.index(finding.kind), finding.spec, finding.what),
-        )
+
+        def read_order(finding: Finding) -> tuple[int, str, str]:
+            return kinds.index(finding.kind), finding.spec, finding.what
+
+        return sorted(self._findings.values(), key=read_order)
 
     def _find(
         self,
@@ -238,8 +239,10 @@ class Reader:
             metrics[entry.metric_id] = None
             paths[entry.scopes] = None
         if periods is None:
-            first, last = self._periods[0], self._periods[-1]
-            start, end = (first.year, first.end_month), (last.year, last.end_month)
+            first = self._periods[0]
+            last = self._periods[-1]
+            start = first.year, first.end_month
+            end = last.year, last.end_month
             periods = FiscalRange(start, end)
         return Query(
             list(metrics),
@@ -270,9 +273,11 @@ class Reader:
             "limit": limit,
             "cursor": cursor,
         }
-        members = {name: member for name, member in body.items() if member is not None}
-        body = msgspec.to_builtins(members)
-        return Request("4.3", "POST", f"{self._path}/query", body=body)
+        members = {}
+        for name, member in body.items():
+            if member is not None:
+                members[name] = msgspec.to_builtins(member)
+        return Request("4.3", "POST", f"{self._path}/query", body=members)
 
     async def _read(
         self,
@@ -289,7 +294,8 @@ class Reader:
             rejected, or its page is malformed.
         """
         request = self._request(query, limit=limit, cursor=cursor)
-        return self._read_rows(await self._fetch(request), query, statement)
+        response = await self._fetch(request)
+        return self._read_rows(response, query, statement)
 
     def _read_rows(
         self, response: Response | ServiceError, query: Query, statement: str
@@ -310,7 +316,8 @@ class Reader:
             page = self._decode(response, QueryPage, "2.4")
         except IncompleteError:
             return None
-        if any(len(series.values) != len(page.periods) for series in page.series):
+        lengths = {len(series.values) for series in page.series}
+        if lengths - {len(page.periods)}:
             breach = "a values array is not aligned with periods"
             self._find("break", "4.3 rule 2", breach)
             return None
@@ -341,7 +348,8 @@ class Reader:
                 count += 1
                 if isinstance(query.periods, Exact):
                     outside += period not in query.periods.periods
-                different += numbers.setdefault((series_id, period), number) != number
+                first_number = numbers.setdefault((series_id, period), number)
+                different += first_number != number
         if outside:
             breach = "exact returns values in periods that were not selected"
             self._find("break", "4.3", breach, outside, count)
@@ -364,7 +372,8 @@ class Reader:
             statement = "a series was not selected"
             self._find("break", "4.3 rule 1", statement)
         for name in (*IDENTITY, *DESCRIPTIVE):
-            text, listed_text = getattr(series, name), getattr(entry, name)
+            text = getattr(series, name)
+            listed_text = getattr(entry, name)
             if text == listed_text:
                 continue
             statement = f"$.series[*].{name} differs from the catalogue"
@@ -446,9 +455,10 @@ def _remove_values(problem: str) -> str:
     message, _, path = problem.partition(" - at `")
     place = re.sub(r"\[[^\]]*\]", "[*]", path.removesuffix("`") or "$")
     reason = ""
-    kinds, missing = _EXPECTED.match(message), _MISSING.fullmatch(message)
+    kinds = _EXPECTED.match(message)
     if kinds:
         reason = ": " + kinds[0].replace("`", "")
+    missing = _MISSING.fullmatch(message)
     if missing:
         place += f".{missing[1]}"
         reason = ": a required field is missing"

@@ -8,7 +8,6 @@ plans of equal queries, in whatever order the series are named.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, count
@@ -167,15 +166,15 @@ class Cells:
         yield View(self._matched, cells)
         if not self._groups_apart:
             return
-        sets = zip(self._matched_apart, self._split_sets(cells), strict=True)
-        for counts, set_cells in sets:
-            if set_cells:
-                yield View(counts, set_cells)
+        tables = self._split_sets(cells)
+        for counts, table in zip(self._matched_apart, tables, strict=True):
+            if table:
+                yield View(counts, table)
 
     @cached_property
     def _named(self) -> dict[str, None]:
         """The wanted groups."""
-        return _collect_groups(self.wanted.values())
+        return _collect_groups(self.wanted)
 
     @cached_property
     def _matched_series(self) -> SeriesByCell:
@@ -183,7 +182,7 @@ class Cells:
         groups are not named.
         """
         groups = self._named
-        group_count = len(_collect_groups(self.listed.values()))
+        group_count = len(_collect_groups(self.listed))
         if len(groups) > MAX_REPORTING_GROUP_IDS or len(groups) == group_count:
             return self.listed
         selection: SeriesByCell = {}
@@ -225,7 +224,9 @@ class Cells:
         """
         # Colour the graph whose edges are shared cells: a group goes into the first set
         # without a neighbour.
-        sharing: dict[str, set[str]] = {group: set() for group in self._named}
+        sharing: dict[str, set[str]] = {}
+        for group in self._named:
+            sharing[group] = set()
         for cell_series in self.listed.values():
             if len(cell_series) == 1:
                 continue
@@ -266,17 +267,15 @@ def count_least_requests(
     A response has at most 100 series of at most 50 metrics and 50 paths, and so has
     each further page of a cursor.
     """
-    paths_by_metric = Counter(map(itemgetter(0), crossings))
-    metrics_by_path = Counter(map(itemgetter(1), crossings))
-    most_metrics = max([len(paths_by_metric), *metrics_by_path.values()])
-    most_paths = max([len(metrics_by_path), *paths_by_metric.values()])
+    metrics = set(map(itemgetter(0), crossings))
+    paths = set(map(itemgetter(1), crossings))
     return max(
         ceil(series / MAX_PAGE_SIZE),
-        ceil(most_metrics / MAX_METRIC_IDS),
-        ceil(most_paths / MAX_SCOPE_COMBINATIONS),
+        ceil(len(metrics) / MAX_METRIC_IDS),
+        ceil(len(paths) / MAX_SCOPE_COMBINATIONS),
     )
 
 
-def _collect_groups(cells: Iterable[Iterable[CatalogueSeries]]) -> dict[str, None]:
-    series = chain.from_iterable(cells)
+def _collect_groups(cells: SeriesByCell) -> dict[str, None]:
+    series = chain.from_iterable(cells.values())
     return dict.fromkeys(map(_group_id, series))

@@ -26,7 +26,7 @@ from asyncfin.model.query import (
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Batch, Plan, make_batches
+from asyncfin.plan.plan import Batch, Plan, join_home_ids, make_batches
 
 L = TypeVar("L")
 _series_id = attrgetter("series_id")
@@ -51,14 +51,13 @@ def adapt_to_cache(
         if series.series_id in cached_ids:
             cached_series.append(series)
     periods = plan.periods
-    if periods is not None and (fill or isinstance(periods, Trailing)):
+    needs_all = fill or isinstance(periods, Trailing)
+    if periods is not None and needs_all:
         periods = plan.catalogue.resolve(FiscalRange())
-    if plan.batches and all(batch.periods == periods for batch in plan.batches):
-        home_ids: set[str] = set()
-        for batch in plan.batches:
-            home_ids |= batch.home
-        if home_ids == set(map(_series_id, missing_series)):
-            return plan  # nothing was cached since it was made
+    missing_ids = set(map(_series_id, missing_series))
+    has_periods = all(batch.periods == periods for batch in plan.batches)
+    if plan.batches and has_periods and join_home_ids(plan.batches) == missing_ids:
+        return plan  # nothing was cached since it was made
     version = plan.question.value_version
     batches = make_batches(plan.catalogue, missing_series, periods, version)
     if fill:

@@ -45,6 +45,7 @@ _CLOSE = 1.1
 _FEW = 100
 
 _series_id = attrgetter("series_id")
+_read_home = attrgetter("home")
 
 
 @frozen
@@ -105,9 +106,7 @@ class Plan:
         """The requests that the caps make necessary, whatever the batches; some plans
         need more.
         """
-        home_ids: set[str] = set()
-        for batch in self.batches:
-            home_ids |= batch.home
+        home_ids = join_home_ids(self.batches)
         crossings = set()
         for series in self.series:
             if series.series_id in home_ids:
@@ -256,6 +255,11 @@ def _find_homes(
         result = grow(cells, series_by_cell, enough=1, limit=limit, spare=1)
         homes = result or homes
     return homes
+
+
+def join_home_ids(batches: Iterable[Batch]) -> frozenset[str]:
+    """Return the ids of the series that are at home in the batches."""
+    return frozenset[str]().union(*map(_read_home, batches))
 
 
 def _count_requests(queries: Iterable[Batch | CrossProduct]) -> int:

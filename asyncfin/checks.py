@@ -249,7 +249,6 @@ def is_async(value: object) -> bool:
     )
 
 
-finite = Check("a finite number", is_finite)
 positive_int = whole_number(1)
 seconds = at_least(0, "seconds")
 seconds_or_none = seconds.optional()

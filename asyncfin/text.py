@@ -135,17 +135,21 @@ def fold(text: str, width: int, **options: Any) -> list[str]:
     """Break a text into lines of at most a width, with options of `textwrap.wrap`."""
     if cell_width(text) <= width:
         return [text]
-    # textwrap counts characters. Where a letter takes two cells, half as many fit.
-    room = width if cell_width(text) == len(text) else max(1, width // 2)
-    return wrap(text, room, **options) or [""]
+    return wrap(text, _count_fitting_letters(text, width), **options) or [""]
 
 
 def _clip(text: str, width: int) -> str:
     """Cut the middle of a text that is wider than a width."""
     if cell_width(text) <= width:
         return text
-    room = width if cell_width(text) == len(text) else max(1, width // 2)
-    return shorten_middle(text, room)
+    return shorten_middle(text, _count_fitting_letters(text, width))
+
+
+def _count_fitting_letters(text: str, width: int) -> int:
+    """Return how many letters of a text fit into a width; of wide ones half as many."""
+    if cell_width(text) == len(text):
+        return width
+    return max(1, width // 2)
 
 
 def _fold_or_clip(text: str, width: int) -> list[str]:

@@ -35,10 +35,13 @@ _CURSOR_REJECTED = "the service rejected a cursor that it had sent; query again"
 
 @asynccontextmanager
 async def send_batches(
-    read: Read, stitch: Stitch, batches: Sequence[Batch]
+    read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
 ) -> AsyncIterator[AsyncIterator[Block]]:
     """Yield the pages of all batches in the order in which they are received, and cache
     them.
+
+    With `prefetch` a batch's next page is requested while one is read. A stream, which
+    bounds the pages that it holds, must not prefetch.
     """
     writer: CacheWriter | None = None
     if batches and read.cache is not None and read.fills_cache:
@@ -46,7 +49,9 @@ async def send_batches(
         version = stitch.plan.question.value_version
         put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
         writer = CacheWriter(put)
-    jobs = [partial(_read_batch, read, stitch, batch, writer) for batch in batches]
+    jobs = [
+        partial(_read_batch, read, stitch, batch, writer, prefetch) for batch in batches
+    ]
     async with writer or nullcontext(), merged(jobs, read.publications.limit) as pages:
         yield pages
 
@@ -56,6 +61,7 @@ async def _read_batch(
     stitch: Stitch,
     batch: Batch,
     writer: CacheWriter | None,
+    prefetch: bool,
 ) -> AsyncGenerator[Block, None]:
     """Yield each page of a batch that has series which are at home in it.
 
@@ -73,7 +79,7 @@ async def _read_batch(
     rejection: ServiceError | None = None
     while True:
         has_page = False
-        pages = _read_pages(read, stitch, form, writer)
+        pages = _read_pages(read, stitch, form, writer, prefetch)
         try:
             async with aclosing(pages), read.trial if rejection else nullcontext():
                 if rejection is not None and not read.sends_ranges:
@@ -105,7 +111,7 @@ def _make_range(batch: Batch, catalogue: Catalogue) -> Batch:
 
 
 async def _read_pages(
-    read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None
+    read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
 ) -> AsyncGenerator[Block | None, None]:
     """Yield the series of each page that are at home in the batch."""
     pages = planned_pages(
@@ -115,6 +121,7 @@ async def _read_pages(
         home=form.home,
         query_ids=form.matched,
         wanted_ids=form.home if writer is None else form.matched,
+        prefetch=prefetch,
     )
     async with aclosing(pages):
         async for page in pages:

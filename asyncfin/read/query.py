@@ -127,7 +127,7 @@ async def read_panel(read: Read, plan: Plan) -> Panel:
             blocks, batches = await _take_cached(read, stitch)
         _count_cached(read, stitch)
         if batches:
-            async with send_batches(read, stitch, batches) as pages:
+            async with send_batches(read, stitch, batches, prefetch=True) as pages:
                 async for block in pages:
                     blocks.append(block)
         blocks += await _retry_missing(read, stitch)

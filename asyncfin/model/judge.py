@@ -118,6 +118,9 @@ class _Cadence(Criterion):
     def read(self, catalogue: Any, series: CatalogueSeries) -> Any:
         return catalogue.by_group[series.reporting_group_id].cadence
 
+    def list_values(self, catalogue: Any) -> Collection[Any]:
+        return {group.cadence for group in catalogue.groups}  # few, unlike the series
+
 
 # In the order of messages. A further field of a Select is a field there, a row here,
 # and an option of the command line.

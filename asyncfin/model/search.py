@@ -52,10 +52,9 @@ def read_words(text: str) -> list[str]:
     text = re.sub(_CAMEL, " ", text).casefold()
     # What is for sale is not sales.
     text = re.sub(r"\bfor[ -]sale\b", "forsale", text)
-    words: list[str] = []
-    for word in re.findall(r"[^\W_]+", text):
-        words += ABBREVIATIONS.get(word, word).split()
-    return words
+    words = re.findall(r"[^\W_]+", text)
+    phrases = [ABBREVIATIONS.get(word, word) for word in words]
+    return " ".join(phrases).split()
 
 
 def stem(word: str) -> str:

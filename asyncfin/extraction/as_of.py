@@ -44,7 +44,7 @@ _AT_ONCE = 20_000
 def read_changes(
     to: str | os.PathLike[str], *, since: Moment | None = None, last: bool = False
 ) -> pyarrow.Table:
-    """Return the change feed that `extract` with ``history=True`` keeps (extra
+    """Return the change feed that `extract` with ``history=True`` writes (extra
     ``arrow``).
 
     Only whole runs are read: the changes of a run that has not finished follow once it,
@@ -86,7 +86,8 @@ def read_changes(
     footers = feed.chain(run)
     if last:
         footers = footers[-1:]
-    runs, tables = [], [empty_rows()]
+    runs = []
+    tables = [empty_rows()]
     for footer in footers:
         if moment is None or run_time(footer.run) >= moment:
             runs.append(footer.run)
@@ -142,7 +143,8 @@ def as_of(
     rows = fold_changes(feed, early, columns_read, select)
     columns_of_order = list(map(decode_plain, rows.select(_ORDER)))
     keys = pa.table(columns_of_order, _ORDER)
-    order = compute.sort_indices(keys, [(name, "ascending") for name in _ORDER])
+    sort_keys = [(name, "ascending") for name in _ORDER]
+    order = compute.sort_indices(keys, sort_keys)
     rows = rows.take(order).select(names)
     facts = {
         "as_of": utc_text(moment),
@@ -189,7 +191,8 @@ def fold_changes(
             if entry.ambiguous:
                 ambiguous.add(entry.entity_id)
     id_set = pa.array(sorted(ambiguous), pa.string())
-    waiting, slow = [], []
+    waiting = []
+    slow = []
     count = 0
     for footer in footers:
         for table in feed.tables(footer, columns, entity_ids):
@@ -201,7 +204,8 @@ def fold_changes(
                 slow.append(piece.filter(is_slow))
                 piece = piece.filter(compute.invert(is_slow))
             waiting.append(piece)
-            if sum(map(len, waiting)) - count >= max(_AT_ONCE, count):
+            total = sum(map(len, waiting))
+            if total - count >= max(_AT_ONCE, count):
                 waiting = [_latest(pa.concat_tables(waiting).unify_dictionaries())]
                 count = len(waiting[0])
     tables = [empty_rows().select(list(columns))]
@@ -213,8 +217,11 @@ def fold_changes(
 
 def _latest(rows: Any) -> Any:
     """Return the last row of each cell, unless it vanished."""
-    places = pa.array(range(len(rows)), pa.int64())
-    cells = pa.table({"cell": number_rows(rows, _CELL), "row": places})
+    columns = {
+        "cell": number_rows(rows, _CELL),
+        "row": pa.array(range(len(rows)), pa.int64()),
+    }
+    cells = pa.table(columns)
     groups = cells.group_by("cell", use_threads=False)
     last = groups.aggregate([("row", "max")])
     rows = rows.take(last.column("row_max"))
@@ -252,8 +259,8 @@ def _join(tables: list[Any], facts: dict[str, Any]) -> Any:
     bare_tables = [table.replace_schema_metadata(None) for table in tables]
     table = pa.concat_tables(bare_tables)
     table = table.unify_dictionaries().combine_chunks()
-    metadata = {METADATA: json.dumps({"panels": []} | facts)}
-    return table.replace_schema_metadata(metadata)
+    description = {"panels": []} | facts
+    return table.replace_schema_metadata({METADATA: json.dumps(description)})
 
 
 def open_feed(address: str | os.PathLike[str]) -> Feed:

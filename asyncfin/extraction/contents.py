@@ -1,6 +1,4 @@
-"""What a change feed has: its entities, its metrics and its runs. pyarrow is imported
-inside.
-"""
+"""The entities and the runs of a change feed. pyarrow is imported inside."""
 
 from __future__ import annotations
 
@@ -12,29 +10,27 @@ from attrs import frozen
 from asyncfin.analysis.cells import number_rows, read_examples
 from asyncfin.extraction.as_of import open_feed
 
-_COLUMNS = ("entity_id", "metric_id", "entity_name")
+_COLUMNS = ("entity_id", "entity_name")
 
 
 @frozen
 class FeedContents:
-    """What a change feed has.
+    """The entities and the runs of a change feed.
 
     Attributes:
         names: the name of each entity in its last changes, by id, in the order of the
             feed.
         entry_runs: the run with which each entity entered the feed, by id.
-        metrics: the metric ids, in their order in the feed.
         runs: the runs, oldest first.
     """
 
     names: Mapping[str, str]
     entry_runs: Mapping[str, str]
-    metrics: tuple[str, ...]
     runs: tuple[str, ...]
 
 
 def read_contents(address: str | os.PathLike[str]) -> FeedContents:
-    """Read the contents of the change feed of an extraction, and three columns of its
+    """Read the footers of the change feed of an extraction, and two columns of its
     rows. The call blocks.
 
     Raises:
@@ -46,17 +42,12 @@ def read_contents(address: str | os.PathLike[str]) -> FeedContents:
     feed = open_feed(address)
     names: dict[str, str] = {}
     entry_runs: dict[str, str] = {}
-    metrics: dict[str, None] = {}
     footers = feed.chain()
     for footer in footers:
         for entry in footer.changes:
             entry_runs.setdefault(entry.entity_id, footer.run)
         for table in feed.tables(footer, _COLUMNS):
-            for entity_id, metric_id, name in read_examples(
-                table, number_rows(table, _COLUMNS[:2]), _COLUMNS
-            ):
+            numbers = number_rows(table, _COLUMNS[:1])
+            for entity_id, name in read_examples(table, numbers, _COLUMNS):
                 names[entity_id] = name or entity_id
-                metrics[metric_id] = None
-    return FeedContents(
-        names, entry_runs, tuple(metrics), tuple(footer.run for footer in footers)
-    )
+    return FeedContents(names, entry_runs, tuple(footer.run for footer in footers))

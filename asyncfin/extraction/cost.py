@@ -36,7 +36,8 @@ class ExtractCost:
         per_entity: how many requests an entity takes that is read, on average: of the
             files or, without any, of three entities.
         spent: how many requests the estimate itself took.
-        rate: requests per second, as the client's bucket has it. None: not known.
+        rate: requests per second, as the client's bucket has it, or None if that has
+            none yet.
         sample_size: of how many entities the estimate knows the requests and names.
         unknown: the names that none of the files has or, without any, none of the three
             entities, by field.
@@ -58,7 +59,7 @@ class ExtractCost:
         span = f"{self.least:,}"
         if self.least != self.most:
             span += f" to {self.most:,}"
-        duration = "how long that takes is not known: no rate was given"
+        duration = "how long that takes depends on the rate, which is not set"
         if self.rate is not None:
             duration = (
                 f"at least {lasting(self.least / self.rate)} at {self.rate:,.3g} "
@@ -112,12 +113,14 @@ async def extract_cost(
     missing = [record.missing for record in records.values()]
     complaint = None
     if not costs:
+        sample_ids = ids[0], ids[len(ids) // 2], ids[-1]
         # One after the other.
-        for entity_id in dict.fromkeys((ids[0], ids[len(ids) // 2], ids[-1])):
+        for entity_id in dict.fromkeys(sample_ids):
             catalogue = await client.catalogue(entity_id)
             plan = await client.plan(catalogue, select, periods, allow_missing=True)
             pages = max(1, -(-len(catalogue) // _PAGE))
-            costs.append(pages + (1 + (value_version == "both")) * plan.requests)
+            versions = 2 if value_version == "both" else 1
+            costs.append(pages + versions * plan.requests)
             missing.append(catalogue.missing(select))
             if missing[-1]:
                 complaint = catalogue.explain(missing[-1])

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the exit code of a program says."""
+    """The exit codes of programs."""
 
     OK = 0
     FAILED = 1

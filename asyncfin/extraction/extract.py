@@ -168,7 +168,7 @@ async def extract(
             that few entities have anything of.
         on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the
             run.
-        history: whether to keep what changes: each run writes the rows that appeared,
+        history: whether to record what changes: each run writes the rows that appeared,
             were restated or relabelled, or vanished into a file next to the folder
             (docs/history.md). It begins such a feed, also for files that are there
             already; one that exists is continued without it. It spends no request.
@@ -206,8 +206,9 @@ async def extract(
         ImportError: pyarrow (extra ``arrow``) or obstore (extra ``store``) is not
             installed.
         AsyncfinError: an entity failed, with ``on_error="raise"``.
-        BrokenExecutor: a worker died, and the given executor with it. Finished files
-            stay, and the same call with another executor continues from there.
+        BrokenExecutor: a worker died, and with it the executor that was passed.
+            Finished files stay, and the same call with another executor continues from
+            there.
     """
     ids = check_ids(entity_ids)
     library("pyarrow", "arrow")  # before a request is spent
@@ -248,7 +249,8 @@ async def extract(
     clock = client.clock if isinstance(client, Client) else utc_now
     run = Run(options, Tracker(ids, progress), clock)
     holder = Holder(began=clock())
-    report = await _Extraction(client, executor, job, run, holder).run()
+    extraction = _Extraction(client, executor, job, run, holder)
+    report = await extraction.run()
     report.raise_for_unknown()
     return report
 
@@ -300,7 +302,8 @@ class _Extraction:
 
     def _end(self, report: ExtractReport, failure: BaseException | None) -> None:
         """Write the outcome, and release the lock. It blocks."""
-        run, place = self._run, self._job.place
+        run = self._run
+        place = self._job.place
         try:
             # Not where another run has taken the place over: it writes its outcome
             # itself.
@@ -338,8 +341,10 @@ class _Extraction:
     async def _extract(self) -> None:
         # Before a request is spent: what can't be written need not be read. The feed is
         # first, since opening with `replace` deletes files that are its record.
-        job, history = self._job, self._run.options.history
-        feed = await in_thread(partial(find_feed, job.place, job.question, history))
+        job = self._job
+        history = self._run.options.history
+        find = partial(find_feed, job.place, job.question, history)
+        feed = await in_thread(find)
         if not await self._take_lock():
             return
         self._renewing = asyncio.ensure_future(self._renew())
@@ -349,12 +354,13 @@ class _Extraction:
 
     def _open(self, feed: Feed | None) -> None:
         """Read what is there. It blocks."""
-        place, replace = self._job.place, self._run.options.replace
+        place = self._job.place
+        replace = self._run.options.replace
         self._lock.check()
         place.sweep()
         # This fails where files can't be written, or can't be moved.
         trial = f"{place.name}/_asyncfin-trial"
-        place.write(trial, lambda stream: None)
+        place.write_bytes(trial, b"")
         place.remove(trial)
         records, foreign_ids = read_records(place, self._job.question, replace=replace)
         self._remove(foreign_ids)
@@ -373,31 +379,39 @@ class _Extraction:
             self._remove(foreign_ids)
             for entity_id in foreign_ids:
                 del run.result.records[entity_id]
+        if feed is None:
+            return
         # A feed does not begin with a mistake, which the corrected query could not
         # continue.
-        if feed is not None and (feed.runs() or not run.find_unknown()):
+        if feed.runs() or not run.find_unknown():
             self._record(feed)
 
     def _remove(self, entity_ids: Iterable[str]) -> None:
+        place = self._job.place
         for entity_id in entity_ids:
             self._lock.check()
-            self._job.place.remove(self._job.place.entity_path(entity_id))
+            place.remove(place.entity_path(entity_id))
 
     def _record(self, feed: Feed) -> None:
         self._lock.check()
-        run, question = self._run, self._job.question
+        run = self._run
+        question = self._job.question
+        began = self._holder.began
         entity_ids = set(run.tracker.ids)
-        record_files(feed, question, self._holder.began, run.result.records, entity_ids)
+        record_files(feed, question, began, run.result.records, entity_ids)
 
     async def _take_lock(self) -> bool:
         """Take the lock, also that of a killed run, or return False if `stop` has ended
         the wait for it.
         """
-        place, options = self._job.place, self._run.options
+        place = self._job.place
+        options = self._run.options
         if not options.lock and not isinstance(place, Folder):
             return True
         time = asyncio.get_running_loop().time
-        first_tag, since, stale = "", 0.0, None
+        first_tag = ""
+        since = 0.0
+        stale = None
         while tag := await in_thread(partial(self._try_lock, stale)):
             if not first_tag:
                 _log.warning(
@@ -406,7 +420,8 @@ class _Extraction:
                     place,
                     lasting(STALE_SECONDS),
                 )
-                first_tag, since = tag, time()
+                first_tag = tag
+                since = time()
             if tag != first_tag:
                 raise RunInProgressError(
                     f"another run is at work on {place}: let it end, or stop it"
@@ -422,7 +437,7 @@ class _Extraction:
         return True
 
     def _try_lock(self, stale: str | None) -> str | None:
-        """Take the lock, or return what identifies that of another run. It blocks."""
+        """Take the lock, or return the tag of that of another run. It blocks."""
         lock = self._job.place.lock(self._holder, stale)
         if isinstance(lock, str):
             return lock
@@ -439,7 +454,9 @@ class _Extraction:
                     await in_thread(self._write_moments)
 
     async def _read(self) -> None:
-        client, job, run = self._client, self._job, self._run
+        client = self._client
+        job = self._job
+        run = self._run
         ids = run.skip_fresh()
         run.tracker.report()
         if isinstance(client, Client):

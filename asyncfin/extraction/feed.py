@@ -18,7 +18,7 @@ from functools import cache
 from typing import IO, Any
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import frozen
 
 from asyncfin import concat
 from asyncfin.analysis.changes import (
@@ -31,7 +31,7 @@ from asyncfin.analysis.changes import (
     SeriesKey,
 )
 from asyncfin.errors import ManifestMismatchError
-from asyncfin.extraction.place import Moment, Place, structure
+from asyncfin.extraction.place import Place, Timestamp, structure
 from asyncfin.extraction.record import METADATA, Record, open_parquet
 from asyncfin.optional import pa, parquet
 
@@ -59,9 +59,9 @@ class Recorded:
 
     entity_id: str
     dataset_id: str
-    known_from: Moment
+    known_from: Timestamp
     rows: int
-    created: Moment
+    created: Timestamp
     ambiguous: Sequence[SeriesKey] = ()
     pruned: bool = False
 
@@ -93,8 +93,8 @@ class RunFooter:
 
 
 def run_name(moment: datetime, last: str | None) -> str:
-    """Return the name of a run that begins now: later than the last one, whatever the
-    clock says.
+    """Return the name of a run that begins now: later than the last one, even
+    if the clock was set back.
     """
     if last is not None:
         moment = max(moment, run_time(last) + timedelta(microseconds=1))
@@ -115,7 +115,7 @@ def is_run(text: str) -> bool:
     return True
 
 
-@define
+@frozen
 class Feed:
     """The feed of an extraction, as it is read and written. All calls block.
 
@@ -123,7 +123,6 @@ class Feed:
     """
 
     place: Place
-    _footers: dict[str, RunFooter] = field(factory=dict)
 
     def __str__(self) -> str:
         return self.place.url(self._folder)
@@ -152,22 +151,22 @@ class Feed:
 
     def footer(self, run: str) -> RunFooter:
         """Return the footer of a run's file."""
-        if run not in self._footers:
-            with self._open(run) as file:
-                footer = structure(_read_description(file), RunFooter)
-            if footer.run != run:
-                raise ManifestMismatchError(
-                    f"{self}: {run}.parquet is not the file of that run"
-                )
-            self._footers[run] = footer
-        return self._footers[run]
+        with self._open(run) as file:
+            footer = structure(_read_description(file), RunFooter)
+        if footer.run != run:
+            raise ManifestMismatchError(
+                f"{self}: {run}.parquet is not the file of that run"
+            )
+        return footer
 
     def chain(self, since: str | None = None) -> list[RunFooter]:
         """Return the footers of all runs, or of those after `since`, oldest first."""
         runs = self.runs()
         previous = since
         footers = []
-        for run in runs[runs.index(since) + 1 :] if since is not None else runs:
+        if since is not None:
+            runs = runs[runs.index(since) + 1 :]
+        for run in runs:
             footer = self.footer(run)
             if footer.previous != previous:
                 raise self._describe_break(
@@ -194,8 +193,7 @@ class Feed:
 
     def write_head(self, run: str) -> None:
         """Note the last run, whose file is durable."""
-        content = run.encode()
-        self.place.write(f"{self._folder}/head", lambda stream: stream.write(content))
+        self.place.write_bytes(f"{self._folder}/head", run.encode())
 
     def _describe_break(self, run: str, why: str) -> ManifestMismatchError:
         return ManifestMismatchError(
@@ -219,7 +217,8 @@ class Feed:
                 raise ValueError(f"it has {rows} rows")
             check_columns(file.schema_arrow, empty_rows().schema)
             for group in range(file.num_row_groups):
-                if ids is None or _may_have(file.metadata.row_group(group), ids):
+                description = file.metadata.row_group(group)
+                if ids is None or _may_have(description, ids):
                     yield read_groups(
                         file, [group], columns or empty_rows().column_names
                     )
@@ -256,7 +255,7 @@ def read_groups(file: Any, groups: Iterable[int], columns: Iterable[str]) -> Any
 def check_columns(schema: Any, columns: Any) -> None:
     """Raise ValueError unless a file has all columns, of the right types.
 
-    Only pages have checksums, so a damaged schema gives columns of other names or
+    Only pages have checksums, so a damaged schema has columns of other names or
     types.
     """
     for column in columns:
@@ -269,7 +268,8 @@ def check_columns(schema: Any, columns: Any) -> None:
 
 def _read_description(file: Any) -> dict[str, Any]:
     """Return the feed's entry of the metadata of a file."""
-    entry = json.loads((file.metadata.metadata or {})[b"asyncfin"])
+    metadata = file.metadata.metadata or {}
+    entry = json.loads(metadata[METADATA])
     if entry["format"] > FORMAT:
         raise ValueError(
             f"format {entry['format']}: a later version of asyncfin wrote it"
@@ -316,7 +316,8 @@ def empty_rows() -> Any:
         KNOWN_FROM: pa.timestamp("us", "UTC"),
         RUN: word,
     }
-    return pa.schema([*concat([]).schema, *pa.schema(columns)]).empty_table()
+    long = concat([]).schema
+    return pa.schema([*long, *pa.schema(columns)]).empty_table()
 
 
 def _may_have(group: Any, entity_ids: Iterable[str]) -> bool:
@@ -324,6 +325,7 @@ def _may_have(group: Any, entity_ids: Iterable[str]) -> bool:
     for column in map(group.column, range(group.num_columns)):
         statistics = column.statistics
         if column.path_in_schema == "entity_id" and statistics is not None:
-            low, high = statistics.min, statistics.max
+            low = statistics.min
+            high = statistics.max
             return low is None or any(low <= name <= high for name in entity_ids)
     return True

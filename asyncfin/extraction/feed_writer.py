@@ -46,7 +46,7 @@ _AT_ONCE = 16
 
 
 def find_feed(place: Place, question: SharedQuestion, history: bool) -> Feed | None:
-    """Return the feed that a run continues or begins; None without one.
+    """Return the feed that a run continues or begins, or None if it has none.
 
     Raises:
         ArgumentError: `history` is True, and the periods of the question move.
@@ -107,7 +107,8 @@ def record_files(
         for entry in footer.publications:
             last[entry.entity_id] = entry
             if entry.rows:
-                changes.setdefault(entry.entity_id, []).append((footer, entry))
+                of_entity = changes.setdefault(entry.entity_id, [])
+                of_entity.append((footer, entry))
     entity_ids = set()
     for entity_id, record in records.items():
         if entity_id not in last or not last[entity_id].is_of(record):
@@ -158,7 +159,7 @@ class _Changes:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             for start in range(0, len(entity_ids), _AT_ONCE):
                 ids = entity_ids[start : start + _AT_ONCE]
-                state = self._state_of(ids)
+                state = self._read_state(ids)
                 tables = []
                 for entity_id, table in zip(
                     ids, threads.map(self._read_file, ids), strict=True
@@ -170,7 +171,7 @@ class _Changes:
                 # Whatever its rows, a table takes 60 kB.
                 yield pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
-    def _state_of(self, entity_ids: list[str]) -> Any:
+    def _read_state(self, entity_ids: list[str]) -> Any:
         """Return the rows of entities as the feed has them."""
         ids = pa.array(entity_ids, pa.string())
         footers = {}
@@ -189,7 +190,8 @@ class _Changes:
 
     def _read_file(self, entity_id: str) -> Any:
         """Return the rows of an entity's file, or None if it has left or is damaged."""
-        place, long = self.feed.place, concat([]).schema
+        place = self.feed.place
+        long = concat([]).schema
         if entity_id not in self.records:
             return None
         path = place.entity_path(entity_id)
@@ -207,10 +209,12 @@ class _Changes:
 
     def _compare(self, state: Any, entity_id: str, table: Any) -> Any:
         record = self.records.get(entity_id)
-        old, last = Snapshot.empty(), None
+        old = Snapshot.empty()
+        last = None
         if entity_id in self.changes:
             _, last = self.changes[entity_id][-1]
-            rows = state.filter(compute.equal(state.column("entity_id"), entity_id))
+            is_row = compute.equal(state.column("entity_id"), entity_id)
+            rows = state.filter(is_row)
             old = Snapshot(
                 rows.select(concat([]).column_names),
                 last.dataset_id,
@@ -218,10 +222,12 @@ class _Changes:
             )
         if record is None:
             entry = evolve(self.last[entity_id], pruned=True, ambiguous=())
-            creation, snapshot = self.began, Snapshot.empty(entry.dataset_id)
+            creation = self.began
+            snapshot = Snapshot.empty(entry.dataset_id)
         else:
-            facts = json.loads(table.schema.metadata[METADATA])["panels"][0]
-            ambiguous = frozenset(map(tuple, facts.get("ambiguous", ())))
+            description = json.loads(table.schema.metadata[METADATA])
+            series = description["panels"][0].get("ambiguous", ())
+            ambiguous = frozenset(map(tuple, series))
             creation = record.created_timestamp
             entry = Recorded(
                 entity_id, record.dataset_id, creation, 0, creation, sorted(ambiguous)
@@ -229,19 +235,18 @@ class _Changes:
             bare = table.replace_schema_metadata(None)
             snapshot = Snapshot(bare, record.dataset_id, ambiguous)
         rows = compare(old, snapshot)
-        moment = self._known_from(last, creation)
+        moment = self._choose_moment(last, creation)
         entry = evolve(entry, known_from=moment, rows=len(rows))
         self.footer.publications.append(entry)
-        run = pa.repeat(pa.scalar(self.footer.run), len(rows)).dictionary_encode()
-        return rows.append_column(
-            KNOWN_FROM, make_known_from(len(rows), moment)
-        ).append_column(RUN, run)
+        rows = rows.append_column(KNOWN_FROM, make_known_from(len(rows), moment))
+        runs = pa.repeat(pa.scalar(self.footer.run), len(rows))
+        return rows.append_column(RUN, runs.dictionary_encode())
 
-    def _known_from(self, last: Recorded | None, creation: datetime) -> datetime:
+    def _choose_moment(self, last: Recorded | None, creation: datetime) -> datetime:
         """Return when a publication became known that was created at a time: never
         later than the run.
 
-        After what is known already: then when the run began, or else just after that.
+        After the last one of the entity: when the run began, or just after it.
         """
         moment = min(creation, self.began).astimezone(UTC)
         if last is None or moment > last.known_from:

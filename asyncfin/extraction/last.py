@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Mapping
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from attrs import asdict
 from asyncfin.clock import utc_text
 from asyncfin.errors import own_version
 from asyncfin.extraction.exit import Exit
-from asyncfin.extraction.place import Holder, Moment, Place
+from asyncfin.extraction.place import Holder, Place, Timestamp
 from asyncfin.extraction.places import check_exists, place_of
 from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import (
@@ -59,13 +58,14 @@ def describe_run(
     Args:
         report: on all entities; of a run that has raised an error, on those that had
             ended.
-        failure: the error that the run has raised. None: it returned the report.
+        failure: the error that the run has raised, or None if it returned the report.
         records: the files that are there now.
         stop: the event that ends it early, which may be a `Stop`.
     """
     question = job.question
     error = failure or report.stopped
-    outcome, code = report.outcome, report.exit_code
+    outcome = report.outcome
+    code = report.exit_code
     if error is None:
         try:
             report.raise_for_unknown()
@@ -73,9 +73,11 @@ def describe_run(
             error = unknown
     if failure is not None:
         concerns = getattr(failure, "concerns", None)
-        outcome, code = "stopped", exit_code_of(type(failure), concerns)
+        outcome = "stopped"
+        code = exit_code_of(type(failure), concerns)
         if code == Exit.INTERRUPTED:
-            outcome, error = "interrupted", None
+            outcome = "interrupted"
+            error = None
     if outcome == "interrupted":
         code = getattr(stop, "exit_code", Exit.INTERRUPTED)
     return {
@@ -85,8 +87,8 @@ def describe_run(
         "periods": str(question.periods),
         "value_version": question.value_version,
         "files": len(records),
-        "file_rows": sum(map(attrgetter("rows"), records.values())),
-        "file_bytes": sum(map(attrgetter("bytes"), records.values())),
+        "file_rows": sum(record.rows for record in records.values()),
+        "file_bytes": sum(record.bytes for record in records.values()),
         "began": utc_text(began),
         "ended": utc_text(end),
         "exit": code,
@@ -101,8 +103,8 @@ def describe_run(
 
 def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
     """Write the outcome of a run. It blocks."""
-    content = msgspec.json.format(msgspec.json.encode(outcome), indent=2)
-    place.write_journal("last.json", content)
+    document = msgspec.json.encode(outcome)
+    place.write_journal("last.json", msgspec.json.format(document, indent=2))
     failures = {}
     for name, group in outcome["failures"].items():
         failures[name] = {"count": group["count"], "message": group["message"]}
@@ -114,7 +116,8 @@ def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
 
 def read_moments(place: Place, records: Mapping[str, Record]) -> dict[str, datetime]:
     """Return when each of these files was shown to be current. It blocks."""
-    entries = place.read_journal("confirmed.json", dict[str, tuple[str, Moment]]) or {}
+    kind = dict[str, tuple[str, Timestamp]]
+    entries = place.read_journal("confirmed.json", kind) or {}
     moments = {}
     for entity_id, (dataset_id, moment) in entries.items():
         if entity_id in records and records[entity_id].dataset_id == dataset_id:

@@ -33,7 +33,7 @@ from asyncfin.local import Fill, flush_names, naming, try_lock, write_whole
 
 T = TypeVar("T")
 # A time with an offset from UTC.
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
 # A run renews its lock each minute; one that was not renewed for five minutes is that
 # of a killed run.
 RENEW_SECONDS = 60.0
@@ -68,8 +68,8 @@ class Holder:
     owner: str = field(factory=token_hex)
     host: str = field(factory=socket.gethostname)
     pid: int = field(factory=os.getpid)
-    began: Moment = field(factory=utc_now)
-    renewed: Moment = field(factory=utc_now)
+    began: Timestamp = field(factory=utc_now)
+    renewed: Timestamp = field(factory=utc_now)
 
     def renew(self) -> Holder:
         """Return the holder as it is to be written next."""
@@ -171,9 +171,9 @@ class Place(ABC):
 
     @abstractmethod
     def lock(self, holder: Holder, stale: str | None = None) -> Lock | str:
-        """Take the lock, or return what identifies the lock of another run.
+        """Take the lock, or return the tag of the lock of another run.
 
-        `stale` is what was returned for a lock that has not changed for
+        `stale` is the tag of a lock that has not changed for
         `STALE_SECONDS`: it is taken over.
 
         Raises:
@@ -219,11 +219,16 @@ class Place(ABC):
         """Read a JSON file of the journal, or return None if it does not exist or is
         of another kind.
         """
-        return parse(self.read_bytes(self.journal_path(name)) or b"", kind)
+        content = self.read_bytes(self.journal_path(name))
+        return parse(content or b"", kind)
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """Write a small file, as `write` does."""
+        self.write(path, lambda stream: stream.write(content))
 
     def write_journal(self, name: str, content: bytes) -> None:
         """Write a file of the journal."""
-        self.write(self.journal_path(name), lambda stream: stream.write(content))
+        self.write_bytes(self.journal_path(name), content)
 
     def check_owner(self, owner: str) -> None:
         """Raise RunInProgressError if the lock is that of another run."""
@@ -252,7 +257,8 @@ class Folder(Place):
         return self.path(path).open("rb")
 
     def write(self, path: str, fill: Fill) -> None:
-        file, parts = self.path(path), self.path(self.beside("journal"))
+        file = self.path(path)
+        parts = self.path(self.beside("journal"))
         for folder in (parts, file.parent):
             _make_folder(folder)
         # A new name each time: a worker that was taken for dead may still be writing
@@ -290,12 +296,14 @@ class Folder(Place):
 
     def is_running(self) -> bool:
         # Asked for by a lock that lasts for a moment.
-        with suppress(FileNotFoundError), self.open(self.journal_path("lock")) as lock:
+        path = self.journal_path("lock")
+        with suppress(FileNotFoundError), self.open(path) as lock:
             return not try_lock(lock.fileno(), exclusive=False)
         return False
 
     def sweep(self) -> None:
-        for path in self.path(self.beside("journal")).glob(f"*{_PART}"):
+        parts = self.path(self.beside("journal"))
+        for path in parts.glob(f"*{_PART}"):
             # A worker that was taken for dead may delete its own too.
             path.unlink(missing_ok=True)
 

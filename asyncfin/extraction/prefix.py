@@ -94,7 +94,8 @@ class Prefix(Place):
             size = obstore.head(self._store, path)["size"]
             # In one request: it may be written again in between.
             if size <= _READ_AT_ONCE:
-                return BytesIO(bytes(obstore.get(self._store, path).bytes()))
+                response = obstore.get(self._store, path)
+                return BytesIO(bytes(response.bytes()))
 
         def read(start: int, end: int) -> bytes:
             with self._failing() as obstore:
@@ -115,7 +116,8 @@ class Prefix(Place):
 
     def lock(self, holder: Holder, stale: str | None = None) -> Lock | str:
         lock = PrefixLock(holder.owner, place=self, holder=holder)
-        if not lock.put("create" if stale is None else {"e_tag": stale}):
+        condition: Condition = "create" if stale is None else {"e_tag": stale}
+        if not lock.put(condition):
             # An attempt whose response was lost may have written it.
             lock.renew()
             if not lock.is_held:
@@ -145,7 +147,8 @@ class Prefix(Place):
         try:
             with self._failing() as obstore:
                 lock = obstore.get(self._store, self.journal_path("lock"))
-                tag, content = lock.meta["e_tag"], bytes(lock.bytes())
+                tag = lock.meta["e_tag"]
+                content = bytes(lock.bytes())
         except FileNotFoundError:
             return None, None
         holder = parse(content, Holder)
@@ -187,7 +190,8 @@ class Prefix(Place):
         )
 
     def _as_os_error(self, error: Exception, kinds: Any) -> OSError:
-        text, place = str(error), str(self)
+        text = str(error)
+        place = str(self)
         # obstore has one class for both, and the user must do something else about a
         # bucket.
         if "NoSuchBucket" in text or "ContainerNotFound" in text:
@@ -225,7 +229,8 @@ class PrefixLock(Lock):
         self._holder = self._holder.renew()
         if not self._place.put_lock(self._holder.content, condition):
             return False
-        self._renewal, self.is_held = moment, True
+        self._renewal = moment
+        self.is_held = True
         return True
 
     def renew(self) -> None:
@@ -262,7 +267,9 @@ class _Ranges(RawIOBase):
     """An object that is read in ranges."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
-        self._read, self._size, self._position = read, size, 0
+        self._read = read
+        self._size = size
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -288,4 +295,5 @@ def _cut_message(error: Exception) -> str:
     """Return the first line of a store's error without the parameters of addresses:
     they may be signed.
     """
-    return shorten(re.sub(r"\?\S+", "?...", str(error).partition("\n")[0]), 300)
+    line = str(error).partition("\n")[0]
+    return shorten(re.sub(r"\?\S+", "?...", line), 300)

@@ -91,7 +91,8 @@ def _describe_periods(periods: PeriodSelection) -> Any:
 
 def differences(text: str, old_text: str) -> str:
     """Return how the query of one text differs from that of another, for people."""
-    old_query, query = json.loads(old_text), json.loads(text)
+    old_query = json.loads(old_text)
+    query = json.loads(text)
     parts = []
     for name in sorted(old_query.keys() | query.keys()):
         if old_query.get(name) != query.get(name):
@@ -103,4 +104,5 @@ def differences(text: str, old_text: str) -> str:
 def _write_words(query: Mapping[str, Any], name: str) -> str:
     """Return a part of a query as words: ``Annual last 2``."""
     text = json.dumps(query.get(name), ensure_ascii=False, separators=(", ", " "))
-    return shorten(re.sub('[][{}"]', "", text).strip() or "all", 200)
+    words = re.sub('[][{}"]', "", text).strip()
+    return shorten(words or "all", 200)

@@ -18,7 +18,7 @@ from attrs import field, frozen
 from asyncfin import EntityAnswer, Panel
 from asyncfin.analysis.changes import find_ambiguous
 from asyncfin.errors import ManifestMismatchError, own_version
-from asyncfin.extraction.place import Moment, Place, structure
+from asyncfin.extraction.place import Place, Timestamp, structure
 from asyncfin.extraction.question import (
     SharedQuestion,
     differences,
@@ -56,7 +56,7 @@ class Record:
 
     entity_id: str
     dataset_id: str
-    created_timestamp: Moment
+    created_timestamp: Timestamp
     rows: int
     bytes: int
     requests: int = 0
@@ -75,8 +75,10 @@ def encode(
 ) -> tuple[Record, bytes]:
     """Write what an entity has as a Parquet file, with its record."""
     panels = check_panels(answer)
-    panel, tables = panels[0], list(map(Panel.to_arrow, panels))
-    (facts,) = json.loads(tables[0].schema.metadata[METADATA])["panels"]
+    panel = panels[0]
+    tables = list(map(Panel.to_arrow, panels))
+    description = json.loads(tables[0].schema.metadata[METADATA])
+    (facts,) = description["panels"]
     select = question.select
     facts |= {
         # The panel has what this entity has of the query; the file names the query of
@@ -147,7 +149,8 @@ def read_record(place: Place, path: str) -> Record | None:
     with open_parquet(place, path) as stream:
         footer = parquet.read_metadata(stream)
         size = stream.seek(0, 2)
-        metadata = dict(json.loads((footer.metadata or {}).get(METADATA, b"{}")))
+        content = (footer.metadata or {}).get(METADATA, b"{}")
+        metadata = dict(json.loads(content))
         panels = metadata.get("panels", ())
         # Also the metadata of a panel's table that a user has saved, which do not have
         # the query.
@@ -191,7 +194,8 @@ def read_records(
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         entries = list(threads.map(partial(_read_or_reject, place), paths))
     records = filter(None, entries)
-    of_question, others_ids = {}, []
+    of_question = {}
+    others_ids = []
     for record in records:
         if record.query == question.text:
             of_question[record.entity_id] = record

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -59,7 +58,7 @@ def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> Exit:
 
 def exit_code_of_failures(failures: Collection[Failure], entities: int) -> Exit:
     """Return the exit code where entities failed, of so many in all."""
-    # If all failed for one reason, its exit code says more than the outcome does.
+    # If all failed for one reason, its exit code is the more precise one.
     codes = set()
     for failure in failures:
         kind = getattr(errors, failure.error, AsyncfinError)
@@ -90,14 +89,17 @@ class Failure:
         """Whether it is a 403, or a 404 that is not the service's: if all entities
         have one, the account or the base URL is wrong.
         """
-        return self.status == 403 or (self.status == 404 and self.code is None)
+        if self.status == 404:
+            return self.code is None
+        return self.status == 403
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """The record of an error."""
         names = ("concerns", "status", "code", "request_id")
         facts = {name: getattr(error, name, None) for name in names}
-        return cls(type(error).__name__, printable(shorten(str(error))), **facts)
+        message = printable(shorten(str(error)))
+        return cls(type(error).__name__, message, **facts)
 
 
 @frozen
@@ -138,7 +140,7 @@ class ExtractReport:
     """How an extraction ended.
 
     Attributes:
-        entities: one report each, in the order in which they were given.
+        entities: one report each, in the order of the call.
         seconds: how long it took.
         stopped: the error that ended it early because it fails every other entity too:
             a rejected token, a used-up allowance, an outage, a shared bucket out of
@@ -149,7 +151,7 @@ class ExtractReport:
             at all.
         complaint: what one of the entities has in place of names that it does not have;
             None where no catalogue was read.
-        others: how many files there are of entities that were not given.
+        others: how many files there are of entities that are not in the list.
         repeated: how many requests were sent again, by the reason: a status, or the
             class of an error.
         uncounted: how often the executor broke, with chunks in progress whose requests
@@ -213,23 +215,30 @@ class ExtractReport:
             "failures": self._group_failures(),
         }
 
+    def _list_failures(self) -> list[tuple[str, Failure]]:
+        """Return the failures, with their entities."""
+        failures = []
+        for entity in self.failed:
+            if entity.failure is not None:
+                failures.append((entity.entity_id, entity.failure))
+        return failures
+
     def _group_failures(self) -> dict[str, dict[str, Any]]:
         """Return failures by the class of the error: how many, the first message, and
         all entities.
         """
         by_class: dict[str, dict[str, Any]] = {}
-        for entity in self.failed:
-            if (failure := entity.failure) is not None:
-                start = {"count": 0, "message": failure.message, "entity_ids": []}
-                group = by_class.setdefault(failure.error, start)
-                group["count"] += 1
-                group["entity_ids"].append(entity.entity_id)
+        for entity_id, failure in self._list_failures():
+            start = {"count": 0, "message": failure.message, "entity_ids": []}
+            group = by_class.setdefault(failure.error, start)
+            group["count"] += 1
+            group["entity_ids"].append(entity_id)
         return by_class
 
     @property
     def requests(self) -> int:
-        """How many requests were spent, everything counted but what `uncounted`
-        says.
+        """How many requests were spent, everything counted apart from
+        `uncounted`.
         """
         return self._sum("requests")
 
@@ -275,7 +284,7 @@ class ExtractReport:
             return Exit.USAGE
         if self.left:
             return Exit.INTERRUPTED
-        failures = list(filter(None, map(attrgetter("failure"), self.failed)))
+        failures = [failure for _, failure in self._list_failures()]
         return exit_code_of_failures(failures, len(self.entities))
 
     @property
@@ -318,16 +327,15 @@ class ExtractReport:
                 f"{self.unlisted:,} (in {counted(count, 'entity', 'entities')})"
             )
         failures = []
-        for entity in self.failed:
-            if (failure := entity.failure) is not None:
-                text = f"{entity.entity_id} failed: {failure.error}: {failure.message}"
-                failures.append(text)
+        for entity_id, failure in self._list_failures():
+            text = f"{entity_id} failed: {failure.error}: {failure.message}"
+            failures.append(text)
         if failures:
             lines.append(listed(failures, 20, between="\n"))
         if self.others:
             lines.append(
-                f"files of entities that were not given: {self.others:,} (the option "
-                "`prune` deletes them)"
+                f"files of entities that are not in the list: {self.others:,} (the "
+                "option `prune` deletes them)"
             )
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")
@@ -365,12 +373,14 @@ def describe_spending(
 
 def find_unknown(missing: Sequence[Missing]) -> dict[str, tuple[str, ...]]:
     """Return the names that are missing everywhere, by field."""
-    unknown = dict(missing[0])
+    unknown = {}
     for field_name, names in missing[0].items():
         for of_entity in missing:
-            names = tuple(filter(of_entity.get(field_name, ()).__contains__, names))
-        unknown[field_name] = names
-    return {name: names for name, names in unknown.items() if names}
+            names_of_entity = of_entity.get(field_name, ())
+            names = tuple(filter(names_of_entity.__contains__, names))
+        if names:
+            unknown[field_name] = names
+    return unknown
 
 
 def describe_unknown(unknown: Missing, count: int, complaint: str | None) -> str:

@@ -103,7 +103,8 @@ class Run:
 
     def begin(self, records: dict[str, Record], moments: dict[str, datetime]) -> None:
         """Begin with the files that are there."""
-        self.result.records, self.result.moments = records, moments
+        self.result.records = records
+        self.result.moments = moments
         self._has_rows = any(record.rows for record in records.values())
         self._with_file = frozenset(records).intersection(self.tracker.ids)
         self.tracker.files = len(self._with_file)
@@ -112,8 +113,10 @@ class Run:
         """Report the entities that were confirmed less than `fresh_for` ago as
         unchanged, and return the others.
         """
-        fresh_for, now = self.options.fresh_for or timedelta(0), self.clock()
-        ids, fresh_ids = [], []
+        fresh_for = self.options.fresh_for or timedelta(0)
+        now = self.clock()
+        ids = []
+        fresh_ids = []
         for entity_id in self.tracker.ids:
             moment = self.result.moments.get(entity_id)
             # A time in the future is that of another clock.
@@ -149,8 +152,9 @@ class Run:
     @property
     def is_ending(self) -> bool:
         """Whether no further entity is to be begun."""
-        has_ended = self.result.fatal_error is not None or self.options.stop.is_set()
-        return has_ended or self._has_nothing
+        if self.options.stop.is_set():
+            return True
+        return self.result.fatal_error is not None or self._has_nothing
 
     @property
     def _has_nothing(self) -> bool:
@@ -221,7 +225,8 @@ class Run:
 
     def report(self) -> ExtractReport:
         """Return the report on a run that ends now."""
-        tracker, result = self.tracker, self.result
+        tracker = self.tracker
+        result = self.result
         return ExtractReport(
             tracker.all_reports,
             tracker.seconds,
@@ -235,14 +240,16 @@ class Run:
 
     async def _sleep(self, until: datetime) -> None:
         """Wait for the allowance, or until the run is to stop."""
-        stop, tracker = self.options.stop, self.tracker
+        stop = self.options.stop
+        tracker = self.tracker
         while not stop.is_set():
             seconds = (until - self.clock()).total_seconds()
             if seconds <= 0:
                 break
             tracker.wait(f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(max(seconds, 1.0), _LOOK_SECONDS)):
+                seconds = min(max(seconds, 1.0), _LOOK_SECONDS)
+                async with asyncio.timeout(seconds):
                     await stop.wait()
 
 
@@ -277,7 +284,10 @@ class Reader:
         async def read_next(entity_id: str) -> None:
             nonlocal done
             async with reading:
-                if is_ending() or (report := await self._read(entity_id)) is None:
+                if is_ending():
+                    return
+                report = await self._read(entity_id)
+                if report is None:
                     return
                 note(report)
             if report.failure is None:
@@ -294,7 +304,9 @@ class Reader:
         """Read an entity, and return the report on it, or None if all others would fail
         too.
         """
-        job, question, result = self.job, self.job.question, self.tracker.result
+        job = self.job
+        question = self.job.question
+        result = self.tracker.result
         record = None if job.refresh else result.records.get(entity_id)
         try:
             answer = await read_entity(
@@ -326,7 +338,9 @@ class Reader:
 
     async def _put(self, answer: EntityAnswer, *, was_compared: bool) -> EntityReport:
         """Put an entity's file in place."""
-        job, result, entity_id = self.job, self.tracker.result, answer.entity_id
+        job = self.job
+        result = self.tracker.result
+        entity_id = answer.entity_id
         # The request that the file was compared with is not a part of what its content
         # takes.
         requests = result.by_entity[entity_id] - was_compared
@@ -335,7 +349,7 @@ class Reader:
             record, content = encode(answer, job.question, requests=requests)
             self.check()
             path = job.place.entity_path(entity_id)
-            job.place.write(path, lambda stream: stream.write(content))
+            job.place.write_bytes(path, content)
             return record
 
         async with self._encoding:
@@ -345,7 +359,8 @@ class Reader:
         unlisted_ids = set().union(*(panel.unlisted for panel in panels))
         result.records[entity_id] = record
         # None where nothing had to be requested, as of an entity without the question.
-        if (moment := panels[0].confirmed_at) is not None:
+        moment = panels[0].confirmed_at
+        if moment is not None:
             result.moments[entity_id] = moment
         if answer.missing and result.complaint is None:
             catalogue = panels[0].catalogue
@@ -372,7 +387,9 @@ def announce(client: Client, tracker: Tracker) -> Iterator[None]:
     """Announce the start and the end of a run, which is the block, and count what it
     sends.
     """
-    serial, failure, entities = next_serial(), None, len(tracker.ids)
+    serial = next_serial()
+    failure = None
+    entities = len(tracker.ids)
     result = tracker.result
     with client.observed(tracker) as emit, tracker.counting():
         emit(ExtractStarted("extract", None, serial, entities))

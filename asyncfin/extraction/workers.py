@@ -29,9 +29,9 @@ MakeClient = Callable[[], Client]
 MakeExecutor = Callable[[], Executor]
 _log = logging.getLogger("asyncfin")
 # How many executors in a row may break without finishing an entity, before the run
-# gives up.
+# ends.
 _MOST_BROKEN = 3
-# After so many seconds in which no chunk has ended, the caller's log says so.
+# After so many seconds in which no chunk has ended, a warning is logged.
 _SILENT_SECONDS = 120.0
 # The arguments of a partial that may be sent to workers.
 _PLAIN = (str, int, float, Retry, Timeouts)
@@ -113,7 +113,8 @@ def read_chunk(chunk: Chunk) -> Result:
 
 
 async def _read_chunk(chunk: Chunk) -> Result:
-    client, job = chunk.make_client(), chunk.job
+    client = chunk.make_client()
+    job = chunk.job
     check_client("what make_client returns", client)
     tracker = Tracker(chunk.entity_ids)
     result = tracker.result
@@ -157,7 +158,8 @@ class Driver:
         """Read entities; the tracker has the reports on those that ended.
 
         Raises:
-            BrokenExecutor: a given executor broke, or three in a row that were made.
+            BrokenExecutor: the executor that was passed broke, or three in a row that
+                were made.
         """
         reports = self.run.result.reports
         if isinstance(executor, Executor):

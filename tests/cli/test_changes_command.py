@@ -31,7 +31,7 @@ def night(command: Command, kept: Path, tmp_path: Path) -> str:
     if not (kept / "night").exists():
         asked = ("--into", str(tmp_path / "night"), "--metric", "Revenue", "--annual", "--quiet")
         assert command("extract", ENTITY, LONG_ENTITY, *asked, "--history").code == 0
-        assert "not given: 1 (--prune deletes them)" in command("extract", ENTITY, *asked).out
+        assert "not in the list: 1 (--prune deletes them)" in command("extract", ENTITY, *asked).out
         assert command("extract", ENTITY, *asked, "--prune").code == 0
         shutil.copytree(tmp_path, kept / "night")
     shutil.copytree(kept / "night", tmp_path, dirs_exist_ok=True)

@@ -300,7 +300,7 @@ async def test_entity_left_list_keeps_file(night: Nights) -> None:
     await night.run(both, history=True)
     report = await night.run()
     assert report.others == 1
-    assert "files of entities that were not given: 1" in str(report)
+    assert "files of entities that are not in the list: 1" in str(report)
     assert (night.to / f"{entity(2)}.parquet").exists()
     report = await night.run(prune=True)
     assert report.others == 0

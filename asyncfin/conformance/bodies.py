@@ -7,7 +7,7 @@ is found in plain JSON, so that a body which cannot be decoded is described as w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, get_args, get_type_hints
 
 from msgspec import Meta, Struct
@@ -178,3 +178,26 @@ def field_states(
             yield path, name, "empty"
         if inner is not None:
             yield from field_states(body.get(name), inner, f"{path}.{name}")
+
+
+def differences(pages: Iterable[CataloguePage]) -> Iterator[str]:
+    """Yield the path of each text that a page of a catalogue states otherwise than an
+    earlier one.
+    """
+    texts: dict[tuple[str, str, str], Any] = {}
+    for page in pages:
+        things: list[tuple[str, str, Struct]] = []
+        for group in page.groups:
+            group_id = group.reporting_group_id
+            things.append(("$.groups[*]", group_id, group))
+        for part in page.scope_groups:
+            group_id = part.scope_group_id
+            things.append(("$.scope_groups[*]", group_id, part))
+            for scope in part.scopes:
+                path = str(ScopeRef(group_id, scope.scope_id))
+                things.append(("$.scope_groups[*].scopes[*]", path, scope))
+        for place, thing_id, thing in things:
+            for name in _OPTIONAL.intersection(thing.__struct_fields__):
+                text = getattr(thing, name)
+                if text and texts.setdefault((place, thing_id, name), text) != text:
+                    yield f"{place}.{name}"

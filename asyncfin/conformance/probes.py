@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from asyncfin import (
     Exact,
@@ -22,6 +23,7 @@ from asyncfin.conformance.bodies import (
     CataloguePage,
     CatalogueSeries,
     Head,
+    differences,
 )
 from asyncfin.conformance.reader import (
     IncompleteError,
@@ -49,6 +51,8 @@ _MAX_FINDINGS = 200
 @define
 class Probe(Reader):
     """One check of a service, from its first request to its report."""
+
+    _pages: list[CataloguePage] = field(factory=list)  # of the catalogue
 
     async def report(self) -> CheckReport:
         """Send the requests, and report what they show.
@@ -96,6 +100,8 @@ class Probe(Reader):
             statement = "the catalogue has no series: queries were not checked"
             self._find("reading", "4.2", statement)
             raise IncompleteError
+        for path, count in Counter(differences(self._pages)).items():
+            self._find("differs", "4.2", f"{path} differs between pages", count)
         durations = [period.duration_months for period in self._periods]
         instants = durations.count(0)
         if instants:
@@ -121,6 +127,7 @@ class Probe(Reader):
                 if entry.series_id in self._series:
                     self._find("break", "4.2 rule 1", "a series is listed twice")
                 self._series[entry.series_id] = entry
+            self._pages.append(page)
             periods = {*self._periods, *page.periods}
             self._periods = tuple(sorted(periods))
             cursor = page.next_cursor or None

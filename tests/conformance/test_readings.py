@@ -11,7 +11,7 @@ from attrs import evolve
 from asyncfin import CheckReport, Client, check
 from asyncfin.sandbox import Dialect, Sandbox, Switch
 from asyncfin.sandbox.dataset import read_publication
-from tests.conformance.test_check import WIDE, words
+from tests.conformance.test_check import DATASET, WIDE, words
 from tests.handmade import dataset
 from tests.services.altering import altered
 
@@ -122,6 +122,23 @@ async def test_rejected_range_ends_the_report(status: int, kind: str) -> None:
     assert words(report, kind) == ["a valid query is rejected: fiscal_range"]
     assert not report.complete
     assert all(bool(entry.request_id) == (entry.kind == "break") for entry in report.findings)
+
+
+async def test_differing_catalogue_pages_are_named() -> None:
+    """What the client repairs when it joins them differs."""
+
+    def differ(operation: str, _: Body, body: Body) -> None:
+        if operation == "catalogue":
+            count = sum(len(group["series"]) for group in body["groups"])
+            for group in body["groups"]:
+                group["description"] = f"of {count} series"
+
+    report = await report_on(DATASET, differ)
+    what = "$.groups[*].description differs between pages"
+    section = found(report, "differs", what)
+    assert section is not None
+    assert section[1] >= 1
+    assert not report.breaks
 
 
 async def test_series_left_out_break() -> None:

@@ -172,9 +172,7 @@ def _is_amount(text: str, value: Value) -> bool:
 
 
 def read_divisor(number_format: str) -> int:
-    """Return what a number format divides by before it is shown: 1,000 for each last
-    comma.
-    """
+    """Return the divisor of a number format: 1,000 for each comma at its end."""
     match = _SCALING_COMMAS.search(number_format)
     if match is None:
         return 1
@@ -274,8 +272,8 @@ class Row:
         return int(10 ** powers[0])
 
     def cell(self, period: Period) -> str:
-        """Return what a table shows at a period: the text, ``·`` for no value, or ``?``
-        for a period that was not requested.
+        """Return the text of a period's cell: ``·`` for no value, ``?`` for a period
+        that was not requested.
         """
         if (value := self.values.get(period)) is not None:
             return self.scale.text(value)

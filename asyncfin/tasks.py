@@ -205,10 +205,8 @@ async def merged(
     try:
         yield items
     finally:
+        items.leave()
         await cancel_and_wait(items.workers)
-        # A later step would cancel the task of its caller.
-        if isinstance(items.failure, asyncio.CancelledError):
-            items.failure = RuntimeError("the `async with` block has been left")
 
 
 class _Merged(Generic[T]):
@@ -224,7 +222,7 @@ class _Merged(Generic[T]):
         self._places = asyncio.Semaphore(limit)
         self._is_lazy, self._is_awaited = limit == 0, False
         self._ready: deque[T] = deque()
-        self.failure: BaseException | None = None
+        self._failure: BaseException | None = None
         self._changed = asyncio.Event()
         # Counted down by the workers themselves, so that the consumer knows the end
         # without looking at tasks.
@@ -248,12 +246,12 @@ class _Merged(Generic[T]):
         # A generator that cancelled itself is not at its end, and must not count as
         # complete.
         except GeneratorExit as error:  # of a loop that has ended, or of an observer
-            self.failure = self.failure or error
+            self._failure = self._failure or error
             raise
         except BaseException as error:  # the consumer raises it
             # Only the first: the others usually raise their cancellation.
-            if self.failure is None:
-                self.failure = error
+            if self._failure is None:
+                self._failure = error
                 self._generators = iter(())
                 for task in self.workers:
                     task.cancel()
@@ -262,6 +260,12 @@ class _Merged(Generic[T]):
         finally:
             self._running -= 1
             self._changed.set()
+
+    def leave(self) -> None:
+        """Make a later step an error, which must not pass for a cancellation."""
+        if self._running and self._failure is None:
+            self._failure = RuntimeError("the `async with` block has been left")
+        self._changed.set()
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
@@ -273,8 +277,8 @@ class _Merged(Generic[T]):
                     self._places.release()
                 self._is_awaited = False
                 return self._ready.popleft()
-            if self.failure is not None:
-                raise self.failure
+            if self._failure is not None:
+                raise self._failure
             if not self._running:
                 raise StopAsyncIteration
             if self._is_lazy and not self._is_awaited:

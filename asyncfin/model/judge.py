@@ -277,7 +277,8 @@ def judge(catalogue: Any, select: Select) -> Judged:
     series = tuple(candidates)
     if select.where is not None:
         # After the other conditions, on which it may rely.
-        series = tuple(filter(select.where, candidates))
+        # Not by filter(), which takes a StopIteration of the predicate for the end.
+        series = tuple([entry for entry in candidates if select.where(entry)])
     if catalogue.series and not series and not has_nothing(select, missing):
         if candidates and select.where is not None:
             texts = (select.name or "where",)

@@ -188,10 +188,12 @@ async def plan_for(read: Read, question: Question, catalogue: Catalogue) -> Plan
         stored_plan = plans.get(key)
         if stored_plan is not None:
             return stored_plan
-    # The first Select makes the catalogue's indexes. An error names close matches,
-    # which are searched for among all ids.
+    # The first Select makes the catalogue's indexes. A predicate may need the loop's
+    # thread. An error names close matches, which are searched for among all ids.
+    has_predicate = question.select.where is not None
+    is_large = len(catalogue) > _PLANNED_INLINE
     judge = partial(question.judge, catalogue)
-    judgement = await _run(judge, aside=len(catalogue) > _PLANNED_INLINE)
+    judgement = await _run(judge, aside=is_large and not has_predicate)
     has_error = judgement.missing and not question.allow_missing
     resolve = partial(question.resolve, catalogue)
     series, periods = await _run(resolve, aside=bool(has_error))

@@ -50,6 +50,13 @@ def test_ambiguous_row_is_missing() -> None:
     assert str(judged.error()).endswith(": x1, x2; pick again with Select.of")
 
 
+def test_stop_iteration_of_predicate_raises() -> None:
+    """It must not pass for the end of the catalogue, which would drop the series that follow."""
+    labels = iter(["Cash"])
+    with pytest.raises(StopIteration):
+        judge(EXAMPLE, Select(where=lambda series: next(labels) == series.label))
+
+
 def without_basis() -> Catalogue:
     """Return a catalogue in which two series state no basis."""
     stated = series(9, "Revenue", "income", CLOUD, basis="segment")

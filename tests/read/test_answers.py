@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -24,11 +25,13 @@ from asyncfin import (
     ValidationFailedError,
 )
 from asyncfin.model.selection import PeriodSelection
-from asyncfin.sandbox import Dialect, Sandbox, Switch
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.sandbox import Dialect, Sandbox, Switch, load
 from asyncfin.sandbox.dataset import DatasetFile, Publication
 from tests import examples
 from tests.conftest import VirtualTimeLoop
 from tests.generate import generate, generate_table
+from tests.handmade import dataset
 
 Table = dict[str, dict[Period, Any]]
 
@@ -249,3 +252,21 @@ def test_panel_is_of_one_publication(dialect: Dialect, nth: int, seed: int) -> N
                 assert content(panel) == texts(values)
 
     run(ask)
+
+
+async def test_predicate_runs_on_loop_thread() -> None:
+    """It may use what belongs to that thread; of a large company other Selects are judged aside."""
+    threads = set()
+
+    def where(series: CatalogueSeries) -> bool:
+        threads.add(threading.get_ident())
+        return series.metric_id == "M7"
+
+    numbers = {(f"M{number}", "all"): {"FY2024": number} for number in range(1_100)}
+    async with (
+        Sandbox(load(dataset(numbers))) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        panel = await client.query(sandbox.entities[0], Select(where=where), FiscalRange())
+    assert [series.metric_id for series in panel] == ["M7"]
+    assert threads == {threading.get_ident()}

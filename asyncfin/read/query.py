@@ -21,7 +21,6 @@ from contextlib import (
     suppress,
 )
 from contextvars import copy_context
-from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
@@ -410,12 +409,15 @@ async def _iter_pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     _count_cached(read, stitch)
     waiting_blocks = deque(cached_blocks)
 
-    def make_piece(confirmed_at: datetime | None) -> Panel:
+    async def make_piece() -> Panel:
         block = waiting_blocks.popleft()
+        requests = read.requests
+        # Another request of the client may have shown a change meanwhile.
+        confirmed_at = await read.confirm(dataset_id, store=False)
         return stitch.panel(
             [block],
             stitch.series_of(block),
-            requests=read.requests,
+            requests=requests,
             confirmed_at=confirmed_at,
             is_whole=False,
         )
@@ -423,17 +425,12 @@ async def _iter_pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     async with send_batches(read, stitch, batches) as pages:
         async for block in pages:
             waiting_blocks.append(block)
-            record = read.confirmed
-            assert record is not None  # by the page
-            # If another request has shown a change since, its error follows.
-            if not record.names(dataset_id):
-                continue
             while waiting_blocks and _is_window_certain(stitch):
-                yield make_piece(record.sent_at)
+                yield await make_piece()
     waiting_blocks += await _retry_missing(read, stitch)
     confirmed_at = await read.confirm(dataset_id)
     while waiting_blocks:
-        yield make_piece(confirmed_at)
+        yield await make_piece()
     if missing := stitch.list_missing(include_unlisted=True):
         yield stitch.panel(
             [],

@@ -501,17 +501,18 @@ class Read:
 
     # Whether values of a publication may be returned.
 
-    async def confirm(self, dataset_id: str) -> datetime | None:
+    async def confirm(self, dataset_id: str, *, store: bool = True) -> datetime | None:
         """Make sure that values of a publication may be returned. At most one request,
         in most cases none.
 
         Returns when it was last confirmed as the current one, or None if never, which
         is possible only if the read is pinned. Raises DatasetChangedError if another
-        one is current.
+        one is current. `store` says whether to store the confirmations by this read.
         """
         # A rejection of another request may arrive during the first one.
         for _ in range(2):
-            await self._store_confirmation()
+            if store:
+                await self._store_confirmation()
             record = await self._get_record()
             standing = self._judge(record, dataset_id)
             if standing is Standing.CURRENT:

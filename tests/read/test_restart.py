@@ -121,6 +121,22 @@ async def test_no_piece_follows_a_seen_change() -> None:
     assert changes > 0
 
 
+async def test_stream_ends_with_change_seen_elsewhere() -> None:
+    """Another request of the client shows the next publication: no further piece of the old one."""
+    dataset = generate(7, series=3 * SERIES, publications=2)
+    async with (
+        Sandbox(evolve(dataset, publications=dataset.publications[:1])) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+        client.stream(dataset.entity_id, Select(), Annual()) as stream,
+    ):
+        await anext(stream)
+        await asyncio.sleep(10)  # until further pages are ready
+        sandbox.publish(dataset)
+        await client.dataset(dataset.entity_id)
+        with pytest.raises(DatasetChangedError):
+            await anext(stream)
+
+
 async def test_fourth_change_is_the_error() -> None:
     """The dataset changes at every request: four tries, then the service's own 409 comes out."""
     faults = [Switch(nth=range(1, 200, 2), publication=NEW), Switch(nth=range(2, 200, 2), publication=OLD)]

@@ -43,6 +43,7 @@ Every error can be pickled, and none contains the access token. What it concerns
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from copyreg import __newobj__  # type: ignore[attr-defined]
@@ -235,6 +236,21 @@ class AsyncfinError(Exception):
             f"{utc_text(self.at.replace(microsecond=0))}"
         )
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in place of a traceback: the caller's line and the
+        message.
+        """
+        from traceback import extract_tb  # rarely needed
+
+        frames = extract_tb(self.__traceback__)
+        package = os.path.join(os.path.dirname(__file__), "")
+        lines = [f"{type(self).__name__}: {self}"]
+        # The caller's is the last frame before the first one of the library.
+        for frame in reversed(frames):
+            if not frame.filename.startswith(package):
+                return [f"line {frame.lineno}: {frame.line}", *lines]
+        return lines
+
     def _write_operation(self) -> str:
         """Return the operation and the entity, for the text; nothing if they are not
         known.
@@ -337,11 +353,24 @@ class Origin(Protocol):
     def attempts(self) -> int | None: ...
 
 
+def complete_error(
+    error: AsyncfinError,
+    operation: str,
+    entity_id: str | None,
+    origin: Origin | None = None,
+) -> None:
+    """Complete an error by the facts of its request; the error's own facts stay."""
+    # The caller that wraps a request knows these two best, so they are replaced.
+    error.operation, error.entity_id = operation, entity_id
+    if origin is not None:
+        error.at = error.at or origin.at
+        error.request_id = error.request_id or origin.request_id
+        error.attempts = origin.attempts
+
+
 # It is called as a function; a generator takes three times as long.
 class error_context:  # noqa: N801
-    """Complete an error raised within by the facts of its request; the error's own
-    facts stay.
-    """
+    """Complete an error raised within, as `complete_error` does."""
 
     __slots__ = ("_entity_id", "_operation", "_origin")
 
@@ -357,17 +386,7 @@ class error_context:  # noqa: N801
         self, kind: object, error: BaseException | None, trace: object
     ) -> None:
         if isinstance(error, AsyncfinError):
-            self.complete(error)
-
-    def complete(self, error: AsyncfinError) -> None:
-        """Complete an error that was raised elsewhere."""
-        origin = self._origin
-        # The caller that wraps a request knows these two best, so they are replaced.
-        error.operation, error.entity_id = self._operation, self._entity_id
-        if origin is not None:
-            error.at = error.at or origin.at
-            error.request_id = error.request_id or origin.request_id
-            error.attempts = origin.attempts
+            complete_error(error, self._operation, self._entity_id, self._origin)
 
 
 class TransportError(AsyncfinError):

@@ -1,4 +1,5 @@
-"""Waiting for tasks: bounded jobs and times, single-flight calls, cancel and wait.
+"""Waiting for tasks: bounded jobs and times, single-flight calls, resumable iteration,
+cancel and wait.
 
 anyio's pieces for the same jobs are not as strict under asyncio's own `Task.cancel`
 (tried with 4.16): a second one cuts a shielded cleanup off, a memory stream loses the
@@ -189,19 +190,17 @@ def bounded(
 
 @asynccontextmanager
 async def merged(
-    generators: Sequence[MakeGenerator[T]], limit: int, context: Context | None = None
+    generators: Sequence[MakeGenerator[T]], limit: int
 ) -> AsyncIterator[AsyncIterator[T]]:
     """Run generators, and yield their items as they are ready.
 
     At most `limit` items are being made or wait for the consumer: the next one is begun
     when one is taken. The first failure cancels the other generators and is raised, as
     itself, after the items that are ready. Leaving the block cancels what still runs
-    and waits for its end. Cancelling a wait for an item (a timeout, say) loses none.
-
-    With a limit of 0, one generator runs, and only while an item is awaited. The
-    generators run in `context`, or each in a copy of the caller's.
+    and waits for its end.
     """
-    items = _Merged(generators, limit, context)
+    running_loop()
+    items = _Merged(generators, limit)
     try:
         yield items
     finally:
@@ -210,28 +209,20 @@ async def merged(
 
 
 class _Merged(Generic[T]):
-    def __init__(
-        self,
-        generators: Sequence[MakeGenerator[T]],
-        limit: int,
-        context: Context | None,
-    ) -> None:
+    def __init__(self, generators: Sequence[MakeGenerator[T]], limit: int) -> None:
         self._generators = iter(generators)
-        # A place for each item that is being made or waits. Without any, the consumer
-        # makes one when it waits.
+        # A place for each item that is being made or waits.
         self._places = asyncio.Semaphore(limit)
-        self._is_lazy, self._is_awaited = limit == 0, False
         self._ready: deque[T] = deque()
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
         # Counted down by the workers themselves, so that the consumer knows the end
         # without looking at tasks.
-        self._running = min(limit or 1, len(generators))
+        self._running = min(limit, len(generators))
         self.workers: list[asyncio.Task[None]] = []
-        loop = running_loop()
         # Where tasks are eager, one may fail before the next is made.
         for _ in range(self._running):
-            self.workers.append(loop.create_task(self.work(), context=context))
+            self.workers.append(asyncio.ensure_future(self.work()))
 
     async def work(self) -> None:
         try:
@@ -273,17 +264,12 @@ class _Merged(Generic[T]):
     async def __anext__(self) -> T:
         while True:
             if self._ready:
-                if not self._is_lazy:
-                    self._places.release()
-                self._is_awaited = False
+                self._places.release()
                 return self._ready.popleft()
             if self._failure is not None:
                 raise self._failure
             if not self._running:
                 raise StopAsyncIteration
-            if self._is_lazy and not self._is_awaited:
-                self._is_awaited = True
-                self._places.release()
             self._changed.clear()
             await self._changed.wait()
 
@@ -330,6 +316,53 @@ class SingleFlight(Generic[K, T]):
             del self._calls[key]
         if not task.cancelled():
             task.exception()  # else the loop would log it as never retrieved
+
+
+@asynccontextmanager
+async def resumable(
+    generator: AsyncGenerator[T, None], context: Context | None = None
+) -> AsyncIterator[AsyncIterator[T]]:
+    """Iterate over a generator so that cancelling `anext()` loses nothing; close it at
+    the end of the block.
+
+    Cancelling `anext()` (a timeout, say) does not cancel the generator, which would
+    then seem to have no more items; the next `anext()` returns the item that was
+    awaited. Each step has the context of its caller, unless one is given.
+    """
+    running_loop()
+    items = _Resumable(generator, context)
+    try:
+        yield items
+    finally:
+        await cancel_and_wait(items.pending)
+        await generator.aclose()
+
+
+class _Resumable(Generic[T]):
+    def __init__(
+        self, generator: AsyncGenerator[T, None], context: Context | None
+    ) -> None:
+        self._generator, self._context = generator, context
+        self._lock = asyncio.Lock()
+        self.pending: list[asyncio.Task[T]] = []  # the item awaited, if any
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        async with self._lock:
+            if not self.pending:
+                loop = asyncio.get_running_loop()
+                self.pending.append(
+                    loop.create_task(self._take_next(), context=self._context)
+                )
+            # Unlike awaiting the task, this does not pass a cancellation on.
+            await asyncio.wait(self.pending)
+            return self.pending.pop().result()
+
+    # A task needs a coroutine, and anext() returns only an awaitable.
+    async def _take_next(self) -> T:
+        return await anext(self._generator)
 
 
 _decoding_locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}

@@ -4,16 +4,8 @@ cache.
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Sequence,
-)
-from contextlib import aclosing, asynccontextmanager, nullcontext
-from functools import partial
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing, nullcontext
 from typing import Self
 
 from attrs import evolve
@@ -25,7 +17,7 @@ from asyncfin.plan.plan import Batch
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
 from asyncfin.table.block import Block, nbytes
-from asyncfin.tasks import finish, merged
+from asyncfin.tasks import finish
 from asyncfin.wire.pages import planned_pages
 
 _TOO_LARGE = 413
@@ -33,34 +25,12 @@ _TOO_WIDE = "narrow the query: the service does not accept one of this size"
 _CURSOR_REJECTED = "the service rejected a cursor that it had sent; query again"
 
 
-@asynccontextmanager
-async def send_batches(
-    read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
-) -> AsyncIterator[AsyncIterator[Block]]:
-    """Yield the pages of all batches in the order in which they are received, and cache
-    them.
-
-    With `prefetch` a batch's next page is requested while one is read. A stream, which
-    bounds the pages that it holds, must not prefetch.
-    """
-    writer: CacheWriter | None = None
-    if batches and read.cache is not None and read.fills_cache:
-        dataset_id = stitch.plan.catalogue.dataset_id
-        version = stitch.plan.question.value_version
-        put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
-        writer = CacheWriter(put)
-    jobs = [
-        partial(_read_batch, read, stitch, batch, writer, prefetch) for batch in batches
-    ]
-    async with writer or nullcontext(), merged(jobs, read.publications.limit) as pages:
-        yield pages
-
-
-async def _read_batch(
+async def read_batch(
     read: Read,
     stitch: Stitch,
     batch: Batch,
     writer: CacheWriter | None,
+    *,
     prefetch: bool,
 ) -> AsyncGenerator[Block, None]:
     """Yield each page of a batch that has series which are at home in it.

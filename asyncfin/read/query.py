@@ -18,6 +18,7 @@ from contextlib import (
     AsyncExitStack,
     aclosing,
     asynccontextmanager,
+    nullcontext,
     suppress,
 )
 from contextvars import copy_context
@@ -33,7 +34,7 @@ from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.plan.fill import adapt_to_cache
 from asyncfin.plan.plan import Batch, Plan, make_batches
 from asyncfin.plan.question import Question
-from asyncfin.read.batch import send_batches
+from asyncfin.read.batch import CacheWriter, read_batch
 from asyncfin.read.publications import (
     MAX_PANEL_VALUES,
     Publication,
@@ -44,7 +45,7 @@ from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel, reconfirmed, release_decoded
-from asyncfin.tasks import merged
+from asyncfin.tasks import merged, resumable
 from asyncfin.words import listed
 
 T = TypeVar("T")
@@ -85,12 +86,7 @@ async def read_shared(read: Read, first_plan: Plan | None = None) -> Panel:
         plan = first_plan or await plan_read(read)
         first_plan = None
         panel = await read_panel(read, plan)
-        if read.cache is not None and not panel.requests:
-            # A predicate may depend on anything, and another query may list an unlisted
-            # series.
-            may_return_again = panel.select.where is None and not panel.unlisted
-            if may_return_again and panel.value_count <= MAX_PANEL_VALUES:
-                read.publications.panels.put(read.question.key, panel)
+        _store_panel(read, panel)
         return panel
 
     return await share(read, read.question.key, partial(read.attempt, attempt))
@@ -126,7 +122,7 @@ async def read_panel(read: Read, plan: Plan) -> Panel:
             blocks, batches = await _take_cached(read, stitch)
         _count_cached(read, stitch)
         if batches:
-            async with send_batches(read, stitch, batches, prefetch=True) as pages:
+            async with _send_batches(read, stitch, batches, prefetch=True) as pages:
                 async for block in pages:
                     blocks.append(block)
         blocks += await _retry_missing(read, stitch)
@@ -275,6 +271,16 @@ async def _find_panel(read: Read) -> Panel | None:
     return panel
 
 
+def _store_panel(read: Read, panel: Panel) -> None:
+    """Store a small panel that cost no request, for equal queries."""
+    if read.cache is None or panel.requests:
+        return
+    # A predicate may depend on anything, and another query may list an unlisted series.
+    may_return_again = panel.select.where is None and not panel.unlisted
+    if may_return_again and panel.value_count <= MAX_PANEL_VALUES:
+        read.publications.panels.put(read.question.key, panel)
+
+
 # Requests.
 
 
@@ -314,6 +320,31 @@ def _count_cached(read: Read, stitch: Stitch) -> None:
         read.cache.count(hits=read.cached, misses=misses)
 
 
+@asynccontextmanager
+async def _send_batches(
+    read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
+) -> AsyncIterator[AsyncIterator[Block]]:
+    """Yield the pages of all batches in the order in which they are received, and cache
+    them.
+
+    With `prefetch` a batch's next page is requested while one is read. It does not
+    count as held until then, so a stream, which bounds what it holds, must not
+    prefetch.
+    """
+    writer: CacheWriter | None = None
+    if batches and read.cache is not None and read.fills_cache:
+        dataset_id = stitch.plan.catalogue.dataset_id
+        version = stitch.plan.question.value_version
+        put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
+        writer = CacheWriter(put)
+    jobs = [
+        partial(read_batch, read, stitch, batch, writer, prefetch=prefetch)
+        for batch in batches
+    ]
+    async with writer or nullcontext(), merged(jobs, read.publications.limit) as pages:
+        yield pages
+
+
 async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     """Request the missing series again, together, over all periods of the catalogue.
 
@@ -331,7 +362,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     every_period = plan.catalogue.resolve(FiscalRange())
     while missing := stitch.list_missing():
         batches = make_batches(plan.catalogue, missing, every_period, version)
-        async with send_batches(read, stitch, batches) as pages:
+        async with _send_batches(read, stitch, batches) as pages:
             round_blocks = [block async for block in pages]
         if not round_blocks:
             break
@@ -369,8 +400,7 @@ async def stream_question(
         planning = read.attempt(partial(plan_read, read))
         loop = asyncio.get_running_loop()
         plan = await loop.create_task(planning, context=context)
-        pieces = [partial(read_pieces, read, plan)]
-        async with merged(pieces, 0, context) as panels:
+        async with resumable(read_pieces(read, plan), context) as panels:
             yield panels
 
 
@@ -409,28 +439,28 @@ async def _iter_pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     _count_cached(read, stitch)
     waiting_blocks = deque(cached_blocks)
 
-    async def make_piece() -> Panel:
-        block = waiting_blocks.popleft()
-        requests = read.requests
-        # Another request of the client may have shown a change meanwhile.
+    async def piece() -> Panel:
+        block, requests = stitch.release(waiting_blocks.popleft()), read.requests
         confirmed_at = await read.confirm(dataset_id, store=False)
+        series = stitch.series_of(block)
         return stitch.panel(
             [block],
-            stitch.series_of(block),
+            series,
             requests=requests,
             confirmed_at=confirmed_at,
             is_whole=False,
         )
 
-    async with send_batches(read, stitch, batches) as pages:
+    async with _send_batches(read, stitch, batches) as pages:
         async for block in pages:
             waiting_blocks.append(block)
-            while waiting_blocks and _is_window_certain(stitch):
-                yield await make_piece()
+            if _is_window_certain(stitch):
+                while waiting_blocks:
+                    yield await piece()
     waiting_blocks += await _retry_missing(read, stitch)
     confirmed_at = await read.confirm(dataset_id)
     while waiting_blocks:
-        yield await make_piece()
+        yield await piece()
     if missing := stitch.list_missing(include_unlisted=True):
         yield stitch.panel(
             [],

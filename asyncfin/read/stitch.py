@@ -6,17 +6,17 @@ panel has. Values are placed by period, never by position.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Set
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Set
 from datetime import datetime
 from operator import attrgetter, eq
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.selection import (
     Exact,
     FiscalRange,
-    PeriodSelection,
     Resolved,
     Trailing,
     resolve,
@@ -63,8 +63,7 @@ class Stitch:
         self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = (
             WeakValueDictionary()
         )
-        # The texts held as received, by whomever.
-        self._uncompressed: WeakSet[PageText] = WeakSet()
+        self._uncompressed: set[PageText] = set()  # the texts held as received
         self.anchor: Period | None = None
 
     def list_missing(
@@ -133,6 +132,8 @@ class Stitch:
         ):
             block = part
         self._record_listed(series, request_periods)
+        if part is None:
+            self._uncompressed.discard(text)  # no wanted series holds it
         return part and self._receive(part), block
 
     async def _hold_text(self, body: bytes) -> PageText:
@@ -156,6 +157,13 @@ class Stitch:
                 if len(frames) % _PIECES_AT_ONCE == 0:
                     await asyncio.sleep(0)
         return PageText(tuple(frames), is_compressed=True)
+
+    def release(self, block: Block) -> Block:
+        """Count the text of a block no longer as held: from now on it is the
+        consumer's.
+        """
+        self._uncompressed.discard(block.text)
+        return block
 
     def _receive(self, block: Block) -> Block:
         """Make a block of wanted series a part of the answer."""
@@ -195,9 +203,8 @@ class Stitch:
         """Record which series a response has listed, foreign ones too."""
         series_ids = list(map(_series_id, series))
         self.unlisted.difference_update(series_ids)
-        every_period = self.plan.catalogue.periods
-        window = _cut_to_window(request_periods, every_period, None)
-        if len(window) == len(every_period):
+        every_period = set(self.plan.catalogue.periods)
+        if _cut_to_window(request_periods, every_period, None) == every_period:
             version = self.plan.question.value_version
             self.publication.listed_ids[version].update(series_ids)
 
@@ -225,7 +232,7 @@ class Stitch:
         """
         plan = self.plan
         if isinstance(plan.periods, Exact):
-            periods: Iterable[Period] = plan.periods.periods
+            periods: Set[Period] = set(plan.periods.periods)
         else:
             # Missing series were requested again over all periods: some may not be the
             # question's.
@@ -258,33 +265,39 @@ def _select_periods(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
     """Return the periods of a question, oldest first: of a range or window, those that
     the catalogue has.
     """
-    periods = plan.catalogue.periods
     # A plan without series has no periods; its question has.
-    selection: PeriodSelection = plan.question.periods
-    selection = plan.periods or resolve(selection, periods) or selection
-    if isinstance(selection, Exact):
-        return tuple(sorted(selection.periods))
-    return tuple(_cut_to_window(selection, periods, anchor))
+    selection = plan.question.periods
+    match plan.periods or resolve(selection, plan.catalogue.periods) or selection:
+        case Exact(periods=periods):
+            return tuple(sorted(periods))
+        case FiscalRange(start=Period() as start, end=Period() as end):
+            first, last = start.fiscal_end, end.fiscal_end
+        case Trailing(months=months) if anchor is not None:
+            first, last = anchor.fiscal_end - months + 1, anchor.fiscal_end
+        case _:
+            return ()
+    # The catalogue's periods are oldest first: a question that the cache answers takes
+    # 70 us in all.
+    catalogue_periods, end_of = plan.catalogue.periods, attrgetter("fiscal_end")
+    begin = bisect_left(catalogue_periods, first, key=end_of)
+    return catalogue_periods[begin : bisect_right(catalogue_periods, last, key=end_of)]
 
 
 def _cut_to_window(
-    selection: PeriodSelection | None,
-    periods: Iterable[Period],
-    anchor: Period | None,
-) -> list[Period]:
-    """Return which of the periods a selection means, in their order; the window of a
-    `Trailing` ends at the anchor.
+    selection: Resolved | None, periods: Set[Period], anchor: Period | None
+) -> Set[Period]:
+    """Return which of the periods a selection means; the window of a `Trailing` ends at
+    the anchor.
     """
     match selection:
         case Exact(periods=exact):
-            exact_periods = set(exact)
-            return [period for period in periods if period in exact_periods]
+            return periods & set(exact)
         case FiscalRange(start=Period() as start, end=Period() as end):
             first, last = start.fiscal_end, end.fiscal_end
-            return [period for period in periods if first <= period.fiscal_end <= last]
+            return {period for period in periods if first <= period.fiscal_end <= last}
         case Trailing() as trailing if anchor is not None:
-            return [period for period in periods if trailing.contains(period, anchor)]
-    return []
+            return {period for period in periods if trailing.contains(period, anchor)}
+    return set()
 
 
 def _pick_series(block: Block, series_ids: Set[str]) -> Block | None:
@@ -296,5 +309,4 @@ def _pick_series(block: Block, series_ids: Set[str]) -> Block | None:
 def _find_outside(block: Block, request_periods: Resolved) -> Set[Period]:
     """Return the periods in which a block has a value and which were not requested."""
     value_periods = block.populated()
-    window = _cut_to_window(request_periods, value_periods, None)
-    return value_periods.difference(window)
+    return value_periods - _cut_to_window(request_periods, value_periods, None)

@@ -29,7 +29,7 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
     TruncatedAnswerError,
-    error_context,
+    complete_error,
 )
 from asyncfin.events import (
     Counts,
@@ -302,8 +302,7 @@ class _Sending(Sending):
                     response = task.result()
             except AsyncfinError as failure:
                 request = self.request
-                context = error_context(request.operation, request.entity_id, self)
-                context.complete(failure)
+                complete_error(failure, request.operation, request.entity_id, self)
                 if isinstance(
                     failure, (AllowanceExhaustedError, BucketUnavailableError)
                 ):

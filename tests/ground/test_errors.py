@@ -275,6 +275,16 @@ def test_account_error_ends_all_entities(error: AsyncfinError, concerns: str, en
     assert ends_all(error, waits=True) == (ends != "never")
 
 
+@pytest.mark.parametrize("kind", [NotFoundError, RequestTimeoutError, SelectionError])
+def test_notebook_shows_line_and_message(kind: type[AsyncfinError]) -> None:
+    """A bad id printed 131 lines."""
+    with pytest.raises(AsyncfinError) as caught:
+        raise example(kind)
+    line, message = caught.value._render_traceback_()
+    assert line.endswith(": raise example(kind)")
+    assert message == f"{kind.__name__}: {caught.value}"
+
+
 @pytest.mark.parametrize(
     ("fields", "ending"),
     [

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from asyncfin.client import Client
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Annual
-from asyncfin.tasks import SingleFlight, bounded, decoding_lock, in_thread, merged, wait_for_all
+from asyncfin.tasks import SingleFlight, bounded, decoding_lock, in_thread, merged, resumable, wait_for_all
 from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual
@@ -161,8 +161,7 @@ async def test_self_cancelled_job_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-@pytest.mark.parametrize("limit", [0, 2])
-async def test_left_block_has_no_items(limit: int, count: int) -> None:
+async def test_left_block_has_no_items(count: int) -> None:
     """A step after the block is an error, and does not pass for a cancellation."""
 
     async def endless() -> AsyncGenerator[int, None]:
@@ -170,37 +169,83 @@ async def test_left_block_has_no_items(limit: int, count: int) -> None:
             await asyncio.sleep(1)
             yield 1
 
-    async with merged([endless], limit) as items:
+    async with merged([endless], 2) as items:
         for _ in range(count):
             assert await anext(items) == 1
     with pytest.raises(RuntimeError):
         await asyncio.wait_for(anext(items), 60)
 
 
+# Resumable iteration
+
+
+class Counting:
+    """A generator of numbers, one a second, that knows whether it was closed."""
+
+    def __init__(self, count: int) -> None:
+        self.closed = False
+        self.numbers = self._numbers(count)
+
+    async def _numbers(self, count: int) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(count):
+                await asyncio.sleep(1)
+                yield number
+        finally:
+            await asyncio.sleep(1)
+            self.closed = True
+
+
 @pytest.mark.parametrize("turns", range(8))
-async def test_lazy_item_survives_cancelled_wait(turns: int) -> None:
-    """With a limit of 0 nothing is made before it is awaited, and nothing awaited is lost."""
-    begun: list[int] = []
+async def test_item_of_cancelled_step_is_returned(turns: int) -> None:
+    """An item is kept in whichever turn of the loop its arrival meets the cancellation."""
 
     async def three() -> AsyncGenerator[int, None]:
         for number in range(3):
-            begun.append(number)
             await asyncio.sleep(0)
             yield number
 
-    async with merged([three], 0) as items:
-        await asyncio.sleep(1)
-        assert begun == []
+    async with resumable(three()) as items:
         waiting = asyncio.ensure_future(anext(items))
         for _ in range(turns):
             await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        await asyncio.sleep(1)
-        assert begun in ([], [0])
         came = [] if waiting.cancelled() else [waiting.result()]
-        remaining = await asyncio.gather(*(anext(items) for _ in range(3 - len(came))))
-        assert sorted([*came, *remaining]) == [0, 1, 2]
+        assert [*came, *[number async for number in items]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("moment", [0.5, 1.5, 9])
+async def test_leaving_closes_the_generator(moment: float) -> None:
+    """Leaving the block closes the generator, also when the consumer is cancelled while it leaves."""
+    before, counting = others(), Counting(3)
+
+    async def consume() -> None:
+        async with resumable(counting.numbers) as items:
+            async for _ in items:
+                pass
+            await asyncio.sleep(100)
+
+    task = asyncio.ensure_future(consume())
+    await asyncio.sleep(moment)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert counting.closed
+    assert others() <= before
+
+
+async def test_an_error_comes_out_as_itself() -> None:
+    """The generator's error is raised once, as itself; then the iteration has ended."""
+
+    async def failing() -> AsyncGenerator[int, None]:
+        yield 1
+        raise LookupError
+
+    async with resumable(failing()) as items:
+        assert await anext(items) == 1
+        with pytest.raises(LookupError):
+            await anext(items)
         with pytest.raises(StopAsyncIteration):
             await anext(items)
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from attrs import evolve
 from cyclopts import Parameter
 
 from asyncfin.cli.errors import UsageError, name_options, print_error
@@ -105,14 +104,10 @@ async def query(
         return
     # The notes below a table show why it is empty, and what entities do not have.
     has_table = not any(form.options().values())
-    printout = result
-    if has_table and not isinstance(result, Panel):
-        # These are errors, on standard error.
-        printout = evolve(result, failed={}, unknown={})
     if latest is not None:
-        _print_latest(printout, latest, form)
+        _print_latest(result, latest, form)
     else:
-        _print_result(printout, form, latest=periods == Periods())
+        _print_result(result, form, latest=periods == Periods())
     if isinstance(result, Panel):
         if not has_table and not result.value_count:
             for note in map(_write_options, result.notes):

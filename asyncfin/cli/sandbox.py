@@ -70,7 +70,7 @@ async def sandbox(
       asyncfin sandbox --demo
       asyncfin sandbox
       asyncfin sandbox company.json.gz --port 0 --allowance 100
-          asyncfin sandbox --host 0.0.0.0 --public-url http://sandbox:8765
+      asyncfin sandbox --host 0.0.0.0 --public-url http://sandbox:8765
 
     Args:
         datasets: Dataset files, JSON or gzipped JSON, of the format asyncfin-dataset/1.

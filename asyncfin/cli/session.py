@@ -225,9 +225,8 @@ def check_failed(
             causes.append(error)
         else:
             errors[entity_id] = error
-    if not causes and total == 1:
-        for error in errors.values():
-            raise error
+    if errors and not causes and total == 1:
+        raise next(iter(errors.values()))
     for entity_id, error in errors.items():
         print_error(f"asyncfin: {names.add_names(entity_id)}: {error}")
     if causes:

@@ -19,6 +19,8 @@ _COMPARED = 500
 # Below this share of common letters two names only look alike: "Sales" and "Shares"
 # have 0.73.
 _ALIKE = 0.75
+# From this share on they are one word, mistyped or in the plural.
+_SAME = 0.9
 
 
 def find_alike(name: str, names: Iterable[str], limit: int, share: float) -> list[str]:
@@ -49,11 +51,17 @@ def find_close(name: str, names: Iterable[str]) -> list[str]:
     if not text or len(text) > LONGEST:
         return []
     by_folded = {original.casefold(): original for original in names}
-    # By the kind of the match: the same, spelt alike, and those that contain it, of
-    # which a short name is the more general one.
-    matches = find_alike(text, by_folded, _MOST_MATCHES, _ALIKE)
-    if text in by_folded:
-        matches.insert(0, text)
+    # By the kind of the match: the same, the same last part, spelt alike, and those
+    # that contain it, of which a short name is the more general one.
+    matches = [text] if text in by_folded else []
+    # Only the last part of a qualified name counts: "Revenue" means "us-gaap:Revenues".
+    by_last: dict[str, list[str]] = {}
+    for candidate in by_folded:
+        last_part = candidate.replace("/", ":").rpartition(":")[2]
+        by_last.setdefault(last_part, []).append(candidate)
+    for last_part in find_alike(text, by_last, _MOST_MATCHES, _SAME):
+        matches += by_last[last_part]
+    matches += find_alike(text, by_folded, _MOST_MATCHES, _ALIKE)
     if len(text) > 2:
         candidates = [candidate for candidate in by_folded if text in candidate]
         matches += sorted(candidates, key=len)

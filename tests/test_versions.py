@@ -60,7 +60,7 @@ async def client(sandbox: Sandbox) -> Any:
         yield client
 
 
-async def check_panels(client: Client, entity_id: str) -> dict[str, Panel]:
+async def query_versions(client: Client, entity_id: str) -> dict[str, Panel]:
     return {
         version: await client.query(entity_id, EPS, YEARS, value_version=version)  # type: ignore[arg-type]
         for version in VERSIONS
@@ -94,7 +94,7 @@ def frames_of(shown: Panel | Comparison) -> Iterator[tuple[str, str]]:
 
 
 async def test_texts_and_tables_of_panels(client: Client, sandbox: Sandbox) -> None:
-    panels = await check_panels(client, sandbox.entities[1])
+    panels = await query_versions(client, sandbox.entities[1])
     several = {
         version: await client.compare(sandbox.entities, EPS, YEARS, value_version=version)  # type: ignore[arg-type]
         for version in VERSIONS
@@ -134,7 +134,7 @@ def plots_of(panel: Panel, several: Comparison) -> Iterator[tuple[str, str]]:
 
 async def test_both_versions_side_by_side(client: Client, sandbox: Sandbox) -> None:
     """Each column, line and row says which."""
-    panels = await check_panels(client, sandbox.entities[1])
+    panels = await query_versions(client, sandbox.entities[1])
     original, restated = panels.values()
     for labels in (False, True):
         *_, first, last = concat([original, restated], "wide", labels=labels).column_names

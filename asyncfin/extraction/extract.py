@@ -159,7 +159,7 @@ async def extract(
         refresh: whether to read unchanged entities again. A file is unchanged if its
             footer names the question and the current publication: damage elsewhere in
             it is repaired by a refresh only.
-        replace: whether the files of another question in the folder are to be deleted
+        replace: whether the files of another query in the folder are to be deleted
             first.
         fresh_for: entities whose file was shown to be current less than that ago are
             not asked, apart from one if more than ten others, all without a file, are

@@ -50,7 +50,7 @@ def find_feed(place: Place, question: SharedQuestion, history: bool) -> Feed | N
 
     Raises:
         ArgumentError: `history` is True, and the periods of the question move.
-        ManifestMismatchError: the feed is of another question, or is damaged.
+        ManifestMismatchError: the feed is of another query, or is damaged.
     """
     if history:
         check_periods(question.periods)

@@ -64,7 +64,7 @@ class Record:
     query: str = ""
 
 
-def check_panels(answer: EntityAnswer) -> list[Panel]:
+def list_panels(answer: EntityAnswer) -> list[Panel]:
     """Return the panels of an entity, that of the original values first."""
     panels = answer.panel, answer.restated
     return [panel for panel in panels if panel is not None]
@@ -74,7 +74,7 @@ def encode(
     answer: EntityAnswer, question: SharedQuestion, *, requests: int
 ) -> tuple[Record, bytes]:
     """Write what an entity has as a Parquet file, with its record."""
-    panels = check_panels(answer)
+    panels = list_panels(answer)
     panel = panels[0]
     tables = list(map(Panel.to_arrow, panels))
     description = json.loads(tables[0].schema.metadata[METADATA])

@@ -24,7 +24,7 @@ from asyncfin.events import ExtractFinished, ExtractStarted, next_serial
 from asyncfin.extraction.place import Place
 from asyncfin.extraction.progress import Result, Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.record import Record, check_panels, encode
+from asyncfin.extraction.record import Record, encode, list_panels
 from asyncfin.extraction.report import (
     EntityReport,
     EntityState,
@@ -354,7 +354,7 @@ class Reader:
 
         async with self._encoding:
             record = await in_thread(write)
-        panels = check_panels(answer)
+        panels = list_panels(answer)
         # Series that both versions left out count once.
         unlisted_ids = set().union(*(panel.unlisted for panel in panels))
         result.records[entity_id] = record

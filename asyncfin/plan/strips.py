@@ -46,7 +46,7 @@ class _Width(NamedTuple):
     total: int
     costs: Costs
 
-    def limit_share(self, max_lines: int) -> float:
+    def bound_share(self, max_lines: int) -> float:
         """Return how many wanted series a page may have at most, with so many lines."""
         least_pages = ceil(self.total / MAX_PAGE_SIZE)
         return self.gain / max(least_pages, ceil(len(self.costs) / max_lines))
@@ -134,7 +134,7 @@ def _cut_strips(
         end = start + MAX_LINES[side]
         widths = []
         for width in _try_widths(all_counts, wanted_counts, lines[start:end]):
-            widths.append((width.limit_share(max_others), width))
+            widths.append((width.bound_share(max_others), width))
         # The width with the most wanted series a page, of equals the smallest. Each
         # strip is judged alone: what is left for the next ones depends little on where
         # it ends. Packing takes longest, so widths that may have the most come first,

@@ -127,7 +127,7 @@ class Meter:
             midnight = datetime.combine(
                 now.date() + timedelta(days=1), datetime.min.time(), UTC
             )
-            raise reject_excess(
+            raise excess_error(
                 "daily_allowance_reached",
                 "The account's data requests of today are spent.",
                 (midnight - now).total_seconds(),
@@ -141,7 +141,7 @@ class Meter:
         # rejected again.
         wait = earliest - self.time() - 1e-9
         if wait > 0:
-            raise reject_excess(
+            raise excess_error(
                 "rate_limited", "Too many data requests in a short time.", wait
             )
 
@@ -155,7 +155,7 @@ class Meter:
             self._due[account.name] = max(due, now) + 1 / account.rate
 
 
-def reject_excess(code: str, message: str, seconds: float) -> RejectionError:
+def excess_error(code: str, message: str, seconds: float) -> RejectionError:
     # Whole seconds, rounded up (spec 8 rule 4): rounded down, it would name a moment of
     # one more rejection.
     whole_seconds = max(1, math.ceil(seconds))

@@ -19,7 +19,7 @@ from asyncfin.sandbox.request import Reply
 from asyncfin.sandbox.rules import OPERATIONS
 
 
-def check_number(
+def make_number_check(
     kinds: tuple[type, ...], right: Callable[[Any], bool], text: str
 ) -> Any:
     """Return a check of a number: TypeError for another kind, True among them,
@@ -37,14 +37,16 @@ def check_number(
 
 
 _NUMBER = (int, float)
-_a_share = check_number(_NUMBER, lambda share: 0 <= share <= 1, "a number from 0 to 1")
-_a_status = check_number(
+_a_share = make_number_check(
+    _NUMBER, lambda share: 0 <= share <= 1, "a number from 0 to 1"
+)
+_a_status = make_number_check(
     (int,), lambda status: 200 <= status <= 599, "a whole number from 200 to 599"
 )
-_not_negative = check_number(
+_not_negative = make_number_check(
     _NUMBER, lambda seconds: seconds >= 0, "a number of seconds from 0"
 )
-_positive = check_number(
+_positive = make_number_check(
     _NUMBER, lambda seconds: seconds > 0, "a number of seconds above 0"
 )
 

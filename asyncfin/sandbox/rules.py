@@ -216,7 +216,9 @@ def build_reply(
     }
     if service.dialect.extras and operation != "openapi":
         body = add_extras(body)
-    if service.dialect.gzip and may_gzip(request.headers.get("accept-encoding", "")):
+    if service.dialect.gzip and accepts_gzip(
+        request.headers.get("accept-encoding", "")
+    ):
         all_headers["Content-Encoding"] = "gzip"
         # The fastest level, since benchmarks run against it; no time stamp, so that
         # equal bodies stay equal.
@@ -224,7 +226,7 @@ def build_reply(
     return Reply(status, body, all_headers, operation, account, charge)
 
 
-def may_gzip(accept_encoding: str) -> bool:
+def accepts_gzip(accept_encoding: str) -> bool:
     """Return whether a client accepts gzip; a weight of 0 rejects it (RFC 9110, section
     12.5.3).
     """

@@ -30,9 +30,9 @@ _LONGEST = 10_000
 
 @frozen(eq=False, repr=False)
 class Comparison(Result):
-    """What several entities have of one question, side by side.
+    """What several entities have of one query, side by side.
 
-    Iterating yields each `Panel`, in the order of the question, ``len`` counts them,
+    Iterating yields each `Panel`, in the order of the query, ``len`` counts them,
     and ``entity_id in comparison`` and ``comparison[entity_id]`` find one.
     ``str(comparison)`` is a table with all entities, at most 100 columns wide, and the
     `notes`.

@@ -60,7 +60,7 @@ class Periods(tuple[Period, ...]):
 
 @frozen(eq=False, repr=False)
 class Panel(Result):
-    """The result of one question: series in catalogue order, each with its values by
+    """The result of one query: series in catalogue order, each with its values by
     period.
 
     Iterating yields each `Series`, ``len`` counts them, ``key in panel`` and

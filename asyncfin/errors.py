@@ -237,8 +237,8 @@ class AsyncfinError(Exception):
         )
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows in place of a traceback: the caller's line and the
-        message.
+        """Return the lines that IPython shows in place of a traceback: the caller's,
+        and the message.
         """
         from traceback import extract_tb  # rarely needed
 

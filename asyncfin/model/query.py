@@ -1,14 +1,16 @@
 """One request's selection, with the caps of spec 4.3 and 8."""
 
+from collections import Counter
+from collections.abc import Iterable
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from attrs import asdict, field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model.scope import ScopePath, as_paths
-from asyncfin.model.select import Ids, read_ids
+from asyncfin.model.scope import ScopePath, as_paths, format_path
+from asyncfin.model.select import OneOf
 from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
 
 # The caps of spec 8; checked here, so that exceeding one costs no request.
@@ -35,8 +37,17 @@ check_page_size = partial(
 )
 
 
+def _read_ids(value: OneOf | None) -> Any:
+    """Read a str as one id, a collection as its members; the checks reject others."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, Iterable):
+        return tuple(value)
+    return value
+
+
 def _check_entries(name: str, entries: object, kind: type, cap: int) -> None:
-    """Check that there are 1 to so many entries of a class."""
+    """Check that there are 1 to so many entries of a class, each once."""
     if not isinstance(entries, tuple):
         entries = (entries,)
     for entry in entries:
@@ -48,6 +59,10 @@ def _check_entries(name: str, entries: object, kind: type, cap: int) -> None:
         raise SelectionError(
             f"{name} must have 1 to {cap} entries, not {len(entries)} (spec 8)"
         )
+    (entry, count), *_ = Counter(entries).most_common(1)
+    if count > 1:
+        text = format_path(entry) if isinstance(entry, tuple) else entry
+        raise SelectionError(f"{name} must be distinct: {text!r} is named twice")
 
 
 @frozen
@@ -56,24 +71,25 @@ class Query:
     paths, in some groups.
 
     Args:
-        metric_ids: 1 to 50 metrics.
-        scope_combinations: 1 to 50 complete scope paths of at most 20 entries, in the
-            forms that `Select` takes.
+        metric_ids: 1 to 50 distinct metrics.
+        scope_combinations: 1 to 50 distinct, complete scope paths of at most 20
+            entries, in the forms that `Select` takes.
         periods: `Exact`, `FiscalRange` with both ends, or `Trailing`.
-        reporting_group_ids: up to 50 groups. None: all.
+        reporting_group_ids: up to 50 distinct groups. None: all.
         value_version: ``"original"`` or ``"latest_restated"``.
         expected_dataset_id: the publication to read. None: whichever is current.
 
-    An id or path that is named twice counts once, as in a `Select`.
-
     Raises:
-        SelectionError: a cap is exceeded, or a field has a wrong value.
+        SelectionError: a cap is exceeded, something is named twice, or a field has a
+            wrong value.
     """
 
-    metric_ids: tuple[str, ...] = field(converter=read_ids)
+    metric_ids: tuple[str, ...] = field(converter=_read_ids)
     scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
     periods: Resolved
-    reporting_group_ids: Ids = field(default=None, converter=read_ids)
+    reporting_group_ids: tuple[str, ...] | None = field(
+        default=None, converter=_read_ids
+    )
     value_version: ValueVersion = "original"
     expected_dataset_id: str | None = None
 

@@ -129,8 +129,8 @@ def as_path(value: object) -> ScopePath:
 
 
 def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
-    """Return distinct scope paths from a collection of them, or a single one, in any
-    form that `as_path` accepts.
+    """Return scope paths from a collection of them, or a single one, in any form that
+    `as_path` accepts.
     """
     if isinstance(value, str):
         return (parse_path(value),)
@@ -148,4 +148,4 @@ def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
     # contain "=".
     if _is_ref(items) and "=" not in "".join(items):
         return (as_path((items,)),)
-    return tuple(dict.fromkeys(map(as_path, items)))
+    return tuple(map(as_path, items))

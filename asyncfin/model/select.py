@@ -24,7 +24,7 @@ OneOf: TypeAlias = str | Iterable[str]
 Ids: TypeAlias = tuple[str, ...] | None
 
 
-def read_ids(value: OneOf | None) -> Ids:
+def _read_ids(value: OneOf | None) -> Ids:
     """Read a str as one id, a collection as distinct ids; the class rejects others."""
     if value is None:
         return None
@@ -46,7 +46,7 @@ def _read_paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
         )
     if value is None:
         return None
-    return as_paths(value)
+    return tuple(dict.fromkeys(as_paths(value)))
 
 
 # The fields whose values are no ids; their converters check them.
@@ -108,17 +108,17 @@ class Select:
     """
 
     # `asyncfin.model.judge` defines what a field means in a catalogue.
-    metric_ids: Ids = field(default=None, converter=read_ids)
+    metric_ids: Ids = field(default=None, converter=_read_ids)
     scope_combinations: tuple[ScopePath, ...] | None = field(
         default=None, converter=_read_paths
     )
-    reporting_group_ids: Ids = field(default=None, converter=read_ids)
-    scope_group_ids: Ids = field(default=None, converter=read_ids)
-    basis: Ids = field(default=None, converter=read_ids)
-    cadence: Ids = field(default=None, converter=read_ids)
-    period_meaning: Ids = field(default=None, converter=read_ids)
+    reporting_group_ids: Ids = field(default=None, converter=_read_ids)
+    scope_group_ids: Ids = field(default=None, converter=_read_ids)
+    basis: Ids = field(default=None, converter=_read_ids)
+    cadence: Ids = field(default=None, converter=_read_ids)
+    period_meaning: Ids = field(default=None, converter=_read_ids)
     label: str | None = field(default=None, validator=_text_or_none)
-    series_ids: Ids = field(default=None, converter=read_ids)
+    series_ids: Ids = field(default=None, converter=_read_ids)
     where: Callable[[CatalogueSeries], bool] | None = None
     name: str | None = field(default=None, validator=_text_or_none)
     # The series of `Select.of`: the triple and the id of each.

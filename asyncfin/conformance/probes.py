@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
-import msgspec
-from attrs import define, evolve, field
+from attrs import define, field
 
-from asyncfin import (
-    Exact,
-    Period,
-    Query,
-    Trailing,
-)
+from asyncfin import Period, ScopeRef
 from asyncfin.clock import utc_now
 from asyncfin.conformance.bodies import (
     CATALOGUE,
     DATASET,
-    CataloguePage,
-    CatalogueSeries,
-    Head,
+    Body,
     differences,
+    list_series,
 )
 from asyncfin.conformance.reader import (
     IncompleteError,
@@ -31,16 +25,17 @@ from asyncfin.conformance.reader import (
     Request,
     Rows,
     is_rejection,
+    is_selected,
+    read_json,
 )
 from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import DatasetChangedError, ServiceError
 from asyncfin.words import counted
 
-if TYPE_CHECKING:
-    from asyncfin.typing import Response
-
 # The cap of metrics and of paths in a query (spec 8).
 _CAP = 50
+# What it is of, by the field of a series.
+_CAPPED = {"metric_ids": "metric_id", "scope_combinations": "scopes"}
 # Pages of the catalogue may take this share of the requests; the queries need the rest.
 _CATALOGUE_SHARE = 0.5
 # Exact periods that a service with a cap probably accepts.
@@ -52,7 +47,7 @@ _MAX_FINDINGS = 200
 class Probe(Reader):
     """One check of a service, from its first request to its report."""
 
-    _pages: list[CataloguePage] = field(factory=list)  # of the catalogue
+    _pages: list[Body] = field(factory=list)  # of the catalogue
 
     async def report(self) -> CheckReport:
         """Send the requests, and report what they show.
@@ -90,9 +85,9 @@ class Probe(Reader):
         response = await self._send(request)
         if not self._has_object(response, "4.1", "the request for the metadata"):
             raise IncompleteError
-        self._inspect(response, DATASET, "2.2")
-        self._dataset = None  # the publication may be another now
-        self._dataset = self._decode(response, Head, "2.2")
+        self._dataset_id = ""  # the publication may be another now
+        dataset = self._decode(response, DATASET, "2.2")
+        self._dataset_id = dataset["dataset_id"]
 
     async def _check_catalogue(self) -> None:
         await self._read_catalogue()
@@ -108,8 +103,8 @@ class Probe(Reader):
             statement = "periods have duration_months 0: no rule contains them"
             self._find("reading", "2.1", statement, instants, len(self._periods))
         page = await self._read_page(1, None)
-        count = len(page.list_series())
-        is_cut_off = count < len(self._series) and not page.next_cursor
+        count = len(list_series(page))
+        is_cut_off = count < len(self._series) and not page.get("next_cursor")
         if count > 1 or is_cut_off:
             self._find("break", "4.2 rule 1", "`limit` 1 is not observed")
         request = self._catalogue_request(1, None, pin=str(uuid4()))
@@ -123,14 +118,15 @@ class Probe(Reader):
         cursors: set[str] = set()
         for _ in range(budget):
             page = await self._read_page(100, cursor)
-            for entry in page.list_series():
-                if entry.series_id in self._series:
+            for entry in list_series(page):
+                series_id = entry["series_id"]
+                if series_id in self._series:
                     self._find("break", "4.2 rule 1", "a series is listed twice")
-                self._series[entry.series_id] = entry
+                self._series[series_id] = entry
             self._pages.append(page)
-            periods = {*self._periods, *page.periods}
+            periods = {*self._periods, *page["periods"]}
             self._periods = tuple(sorted(periods))
-            cursor = page.next_cursor or None
+            cursor = page.get("next_cursor") or None
             if cursor is None:
                 self._has_all_series = True
                 break
@@ -144,7 +140,7 @@ class Probe(Reader):
             self._find("limit", "4.2", f"{statement}; the others were not read")
             raise IncompleteError
 
-    async def _read_page(self, limit: int, cursor: str | None) -> CataloguePage:
+    async def _read_page(self, limit: int, cursor: str | None) -> Body:
         response = await self._fetch(self._catalogue_request(limit, cursor))
         for _ in range(3):
             # The metadata may lag behind a publication. Once a page was read, a change
@@ -155,14 +151,13 @@ class Probe(Reader):
             response = await self._fetch(self._catalogue_request(limit, cursor))
         if isinstance(response, ServiceError):
             raise self._fail(response, "4.2")
-        self._inspect(response, CATALOGUE, "2.3")
-        return self._decode(response, CataloguePage, "2.3")
+        return self._decode(response, CATALOGUE, "2.3")
 
     def _catalogue_request(
         self, limit: int, cursor: str | None, *, pin: str = ""
     ) -> Request:
         params = {
-            "expected_dataset_id": pin or self._head.dataset_id,
+            "expected_dataset_id": pin or self._dataset_id,
             "limit": str(limit),
         }
         if cursor is not None:
@@ -176,7 +171,7 @@ class Probe(Reader):
             return
         await self._check_periods()
         await self._check_pages()
-        await self._read(self._query(Trailing(6)), "trailing")
+        await self._read(self._query({"mode": "trailing", "months": 6}), "trailing")
         await self._check_rejections()
         # Last, as a valid query shows a publication that has changed meanwhile.
         await self._check_caps()
@@ -199,15 +194,11 @@ class Probe(Reader):
             self._compare_versions(range_rows, latest[0])
         await self._check_cell()
 
-    async def _check_absent(self, query: Query, rows: Rows) -> None:
+    async def _check_absent(self, query: Body, rows: Rows) -> None:
         """Read some of the series that a complete page leaves out again, alone."""
         absent = []
         for series in self._series.values():
-            is_selected = (
-                series.metric_id in query.metric_ids
-                and series.scopes in query.scope_combinations
-            )
-            if is_selected and series.series_id not in rows:
+            if is_selected(series, query) and series["series_id"] not in rows:
                 absent.append(series)
         if not absent:
             return
@@ -218,45 +209,41 @@ class Probe(Reader):
         rows_alone = page[0]
         lost_count = 0
         for series in absent:
-            lost_count += bool(rows_alone.get(series.series_id))
+            lost_count += bool(rows_alone.get(series["series_id"]))
         if lost_count:
             statement = "a query leaves out series that another one lists"
             self._find("break", "4.3", statement, lost_count, len(absent))
 
-    async def _read_exact(self) -> tuple[Rows, Exact] | None:
+    async def _read_exact(self) -> tuple[Rows, Sequence[Period]] | None:
         """Read all periods as exact ones, or fewer if so many are rejected: the spec
         states no cap.
         """
         total = len(self._periods)
         counts = {total, min(total, _FEW_PERIODS), 1}
-        rejection = None
         for count in sorted(counts, reverse=True):
-            periods = Exact(self._periods[-count:])
-            query = self._query(periods)
-            request = self._request(query)
-            response = await self._fetch(request)
-            if is_rejection(response) and count > 1:
-                rejection = rejection or response
-                continue
-            if is_rejection(response):
-                response = rejection or response
-            page = self._read_rows(response, query, "exact")
-            if page is None:
+            periods = self._periods[-count:]
+            query = self._query(_exact(*periods))
+            response = await self._fetch(self._request(query))
+            if not is_rejection(response):
                 break
-            if rejection is not None:
-                statement = f"exact rejects {total} periods, and accepts {count}"
-                self._find("limit", "4.3", statement)
-            return page[0], periods
-        return None
+        page = self._read_rows(response, query, "exact")
+        if page is None:
+            return None
+        if count < total:
+            statement = f"exact rejects {total} periods, and accepts {count}"
+            self._find("limit", "4.3", statement)
+        return page[0], periods
 
-    def _compare_forms(self, range_rows: Rows, exact: Rows, periods: Exact) -> None:
+    def _compare_forms(
+        self, range_rows: Rows, exact: Rows, periods: Sequence[Period]
+    ) -> None:
         """Compare the cells of a range and of exact periods, in series that both pages
         list.
         """
         range_cells = set()
         exact_cells = set()
         for series_id in range_rows.keys() & exact.keys():
-            for period in periods.periods:
+            for period in periods:
                 if period in range_rows[series_id]:
                     range_cells.add((series_id, period))
                 if period in exact[series_id]:
@@ -288,30 +275,30 @@ class Probe(Reader):
         If possible it is one whose query has another duration of the same end: the
         response has all series of the metric and the path, of every group.
         """
-        cells: dict[object, dict[Period, CatalogueSeries]] = {}
+        cells: dict[object, dict[Period, Body]] = {}
         for series_id, period in self._numbers["original"]:
             series = self._series.get(series_id)
             if series is not None:
-                key = series.metric_id, series.scopes, period.fiscal_end
+                key = series["metric_id"], series["scopes"], period.fiscal_end
                 cells.setdefault(key, {})[period] = series
         if cells:
             series_by_period = max(cells.values(), key=lambda row: len(row) > 1)
             period = next(iter(series_by_period))
             series = series_by_period[period]
-            query = self._query(Exact((period,)), series=[series])
+            query = self._query(_exact(period), series=[series])
             await self._read(query, "a cell alone")
 
     async def _check_pages(self) -> None:
-        query = self._query()
-        page = await self._read(query, "limit 1", limit=1)
+        query = self._query() | {"limit": 1}
+        page = await self._read(query, "limit 1")
         if page is None:
             return
         rows, cursor = page
         if len(rows) > 1:
             self._find("break", "4.3", "`limit` 1 is not observed")
         if cursor is not None:
-            statement = "limit 1, second page"
-            second = await self._read(query, statement, limit=1, cursor=cursor)
+            query["cursor"] = cursor
+            second = await self._read(query, "limit 1, second page")
             if second is None:
                 return
             second_rows, _ = second
@@ -320,27 +307,25 @@ class Probe(Reader):
 
     async def _check_caps(self) -> None:
         """Send as many metrics and paths as the spec allows, and one more of each."""
-        series = self._series.values()
-        metrics = list(dict.fromkeys(entry.metric_id for entry in series))
-        paths = list(dict.fromkeys(entry.scopes for entry in series))
-        query = evolve(
-            self._query(), metric_ids=metrics[:_CAP], scope_combinations=paths[:_CAP]
-        )
-        await self._read(query, _size_of(query))
-        request = self._request(query)
-        ids: dict[str, list[Any]] = {"metric_ids": metrics, "scope_combinations": paths}
+        query = self._query()
+        ids: dict[str, list[Any]] = {}
+        for name, field_name in _CAPPED.items():
+            values = [series[field_name] for series in self._series.values()]
+            ids[name] = list(dict.fromkeys(values))
+            query[name] = ids[name][:_CAP]
+        metrics = counted(len(query["metric_ids"]), "metric")
+        paths = counted(len(query["scope_combinations"]), "scope path")
+        await self._read(query, f"{metrics} x {paths}")
         for name, values in ids.items():
             if len(values) > _CAP:
-                body = dict(request.body or {})
-                body[name] = msgspec.to_builtins(values[: _CAP + 1])
-                longer_request = evolve(request, body=body)
-                await self._exceed_cap(longer_request, f"{_CAP + 1} {name}")
+                longer_query = query | {name: values[: _CAP + 1]}
+                await self._exceed_cap(longer_query, f"{_CAP + 1} {name}")
             elif len(values) < _CAP and self._has_all_series:
                 statement = f"the catalogue has fewer than {_CAP} {name}"
                 self._find("reading", "8", f"{statement}: the cap was not checked")
 
-    async def _exceed_cap(self, request: Request, statement: str) -> None:
-        response = await self._fetch(request)
+    async def _exceed_cap(self, query: Body, statement: str) -> None:
+        response = await self._fetch(self._request(query))
         if isinstance(response, ServiceError):
             if not is_rejection(response):
                 raise self._fail(response, "8")
@@ -350,18 +335,16 @@ class Probe(Reader):
     async def _check_rejections(self) -> None:
         query = self._query()
         unknown = f"unknown-{uuid4().hex}"
-        stale_query = evolve(query, expected_dataset_id=str(uuid4()))
-        request = self._request(stale_query)
+        request = self._request(query | {"expected_dataset_id": str(uuid4())})
         statement = "another expected_dataset_id"
         await self._expect_rejection(request, "4.3 rule 6", statement, 409)
-        path = (("unknown", unknown),)
-        wrong_queries = {
-            "metric": evolve(query, metric_ids=(unknown,)),
-            "scope path": evolve(query, scope_combinations=(path,)),
-            "reporting group": evolve(query, reporting_group_ids=(unknown,)),
+        wrong_fields: dict[str, Body] = {
+            "metric": {"metric_ids": [unknown]},
+            "scope path": {"scope_combinations": [[ScopeRef("unknown", unknown)]]},
+            "reporting group": {"reporting_group_ids": [unknown]},
         }
-        for noun, wrong_query in wrong_queries.items():
-            request = self._request(wrong_query)
+        for noun, fields in wrong_fields.items():
+            request = self._request(query | fields)
             statement = f"an unknown {noun}"
             await self._expect_rejection(request, "4.3 rule 5", statement, 400)
 
@@ -387,7 +370,7 @@ class Probe(Reader):
                 raise
             response = error
         if not isinstance(response, ServiceError):
-            if not _is_json(response):
+            if read_json(response) is None:
                 statement = f"the body of {path} is not JSON"
                 self._find("break", spec, statement)
         elif response.status in (401, 403):
@@ -398,16 +381,5 @@ class Probe(Reader):
             self._find("break", spec, statement)
 
 
-def _size_of(query: Query) -> str:
-    return (
-        f"{counted(len(query.metric_ids), 'metric')} x "
-        f"{counted(len(query.scope_combinations), 'scope path')}"
-    )
-
-
-def _is_json(response: Response) -> bool:
-    try:
-        msgspec.json.decode(response.body)
-    except msgspec.MsgspecError:
-        return False
-    return True
+def _exact(*periods: Period) -> Body:
+    return {"mode": "exact", "exact": periods}

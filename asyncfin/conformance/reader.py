@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 from urllib.parse import quote
 
 import msgspec
 from attrs import define, evolve, field, frozen
+from msgspec.structs import replace
 
-from asyncfin import Exact, FiscalRange, Period, Query
+from asyncfin import Period
 from asyncfin.conformance.bodies import (
     DATASET,
     DESCRIPTIVE,
     IDENTITY,
     QUERY,
-    CatalogueSeries,
-    Head,
-    QueryPage,
-    QuerySeries,
-    Value,
-    field_states,
+    Body,
+    compare,
+    list_series,
 )
 from asyncfin.conformance.report import KINDS, Finding, Kind
 from asyncfin.errors import (
@@ -37,12 +34,12 @@ from asyncfin.errors import (
     ValidationFailedError,
     ends_all,
 )
+from asyncfin.typing import ScopePath
 
 if TYPE_CHECKING:
     from asyncfin import Client
-    from asyncfin.typing import Resolved, Response, ScopePath
+    from asyncfin.typing import Response
 
-PageT = TypeVar("PageT", bound=Head)
 # The numbers of a page, by series and period.
 Rows: TypeAlias = dict[str, dict[Period, Any]]
 _TOO_LARGE = 413
@@ -58,7 +55,7 @@ class Request:
     method: str
     path: str
     params: Mapping[str, str] = field(factory=dict)
-    body: dict[str, Any] | None = None
+    body: Body | None = None
 
 
 class IncompleteError(Exception):
@@ -81,8 +78,8 @@ class Reader:
     _request_count: int = 0
     _request_id: str | None = None  # the service's id of the last one
     _findings: dict[tuple[Kind, str, str], Finding] = field(factory=dict)
-    _dataset: Head | None = None
-    _series: dict[str, CatalogueSeries] = field(factory=dict)
+    _dataset_id: str = ""  # of the publication that is checked, once it was read
+    _series: dict[str, Body] = field(factory=dict)
     _has_all_series: bool = False
     _periods: tuple[Period, ...] = ()
     # The numbers of the responses so far by series and period, of each value version.
@@ -159,63 +156,59 @@ class Reader:
             self._find("break", request.spec, statement)
         raise IncompleteError
 
-    def _inspect(
-        self, response: Response, fields: Mapping[str, Any], spec: str
-    ) -> None:
-        """Record the fields of a body that are unknown, missing or null."""
-        states = Counter(field_states(_read_json(response), fields))
-        objects: Counter[str] = Counter()
-        for (path, name, _), count in states.items():
-            objects[f"{path}.{name}"] += count
-        for (path, name, state), count in states.items():
-            place = f"{path}.{name}"
-            if state == "unknown":
-                statement = "fields whose names are not shown"
-                # Any other name may be a label or an id.
-                if _FIELD_NAME.fullmatch(name):
-                    statement = place
-                self._find("extra", "2", statement, count)
-            elif state:
-                statement = f"{place} is {state}"
-                self._find("differs", spec, statement, count, objects[place])
+    def _decode(self, response: Response, fields: Body, spec: str) -> Body:
+        """Read a body of the entity and the publication that are checked, and record
+        what differs from the spec.
 
-    def _decode(self, response: Response, kind: type[PageT], spec: str) -> PageT:
-        """Decode a body of the entity and the publication that are checked.
+        Returns:
+            The body, with periods and scope paths as objects.
 
         Raises:
-            IncompleteError: it cannot be decoded, or is of another one. That is a
-                break without its values.
+            IncompleteError: it breaks the spec, or is of another one.
         """
-        try:
-            text = response.body.removeprefix(b"\xef\xbb\xbf")
-            page = msgspec.json.decode(text, type=kind)
-            _check_moment(page)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self._find("break", spec, _remove_values(str(error)))
-            raise IncompleteError from None
-        problem = self._find_problem(page)
-        if problem:
+        body: Body = read_json(response)
+        deviations = Counter(compare(body, fields))
+        totals: Counter[str] = Counter()
+        has_break = False
+        for (kind, path, _), count in deviations.items():
+            totals[path] += count
+            has_break = has_break or kind == "break"
+        for (kind, path, problem), count in deviations.items():
+            if kind == "extra":
+                # Any other name may be a label or an id.
+                is_shown = _FIELD_NAME.fullmatch(path.rpartition(".")[2])
+                statement = path if is_shown else "fields whose names are not shown"
+                self._find(kind, "2", statement, count)
+            elif problem:
+                total = totals[path] if kind == "differs" else None
+                self._find(kind, spec, f"{path} {problem}", count, total)
+        if has_break:
+            raise IncompleteError
+        for entry in list_series(body):
+            entry["scopes"] = msgspec.convert(entry["scopes"], ScopePath)
+        periods = body.get("periods", ())
+        body["periods"] = msgspec.convert(periods, tuple[Period, ...])
+        if problem := self._find_problem(body):
             self._find("break", spec, problem)
             raise IncompleteError
-        return page
+        return body
 
-    def _find_problem(self, page: Head) -> str:
-        if page.entity_id != self._entity_id:
+    def _find_problem(self, body: Body) -> str:
+        """Find a problem that the types of the fields do not show."""
+        try:
+            datetime.fromisoformat(body["created_timestamp"].upper())
+        except ValueError:
+            return "$.created_timestamp cannot be read: it is not a timestamp"
+        if body["entity_id"] != self._entity_id:
             return "$.entity_id is not the requested one"
-        head = self._dataset or page
-        if page.dataset_id.lower() != head.dataset_id.lower():
+        dataset_id = self._dataset_id or body["dataset_id"]
+        if body["dataset_id"].lower() != dataset_id.lower():
             return "$.dataset_id is not the requested one"
-        for name in ("periods", "series"):
-            entries = getattr(page, name, ())
-            keys = [getattr(entry, "series_id", entry) for entry in entries]
+        series_ids = [series["series_id"] for series in body.get("series", ())]
+        for name, keys in (("periods", body["periods"]), ("series", series_ids)):
             if len(set(keys)) < len(keys):
                 return f"$.{name} has an entry twice"
         return ""
-
-    @property
-    def _head(self) -> Head:
-        assert self._dataset is not None
-        return self._dataset
 
     @property
     def _path(self) -> str:
@@ -223,11 +216,11 @@ class Reader:
 
     def _query(
         self,
-        periods: Resolved | None = None,
+        periods: Mapping[str, Any] | None = None,
         *,
-        series: Iterable[CatalogueSeries] = (),
-        version: Any = "original",
-    ) -> Query:
+        series: Iterable[Body] = (),
+        version: str = "original",
+    ) -> Body:
         """A query over the first 20 series of the catalogue, or of other ones.
 
         Args:
@@ -236,56 +229,29 @@ class Reader:
         metrics: dict[str, None] = {}
         paths: dict[ScopePath, None] = {}
         for entry in islice(series or self._series.values(), 20):
-            metrics[entry.metric_id] = None
-            paths[entry.scopes] = None
+            metrics[entry["metric_id"]] = None
+            paths[entry["scopes"]] = None
         if periods is None:
-            first = self._periods[0]
-            last = self._periods[-1]
-            start = first.year, first.end_month
-            end = last.year, last.end_month
-            periods = FiscalRange(start, end)
-        return Query(
-            list(metrics),
-            list(paths),
-            periods,
-            value_version=version,
-            expected_dataset_id=self._head.dataset_id,
-        )
-
-    def _request(
-        self, query: Query, *, limit: int = 100, cursor: str | None = None
-    ) -> Request:
-        periods: dict[str, Any]
-        match query.periods:
-            case Exact(periods=exact):
-                periods = {"mode": "exact", "exact": exact}
-            case FiscalRange(start=start, end=end):
-                periods = {"mode": "fiscal_range", "from": start, "to": end}
-            case trailing:
-                periods = {"mode": "trailing", "months": trailing.months}
-        body = {
-            "metric_ids": query.metric_ids,
-            "scope_combinations": query.scope_combinations,
+            start, end = self._periods[0], self._periods[-1]
+            periods = {
+                "mode": "fiscal_range",
+                "from": replace(start, duration_months=0),
+                "to": replace(end, duration_months=0),
+            }
+        return {
+            "metric_ids": list(metrics),
+            "scope_combinations": list(paths),
             "periods": periods,
-            "reporting_group_ids": query.reporting_group_ids,
-            "expected_dataset_id": query.expected_dataset_id,
-            "value_version": query.value_version,
-            "limit": limit,
-            "cursor": cursor,
+            "expected_dataset_id": self._dataset_id,
+            "value_version": version,
+            "limit": 100,
         }
-        members = {}
-        for name, member in body.items():
-            if member is not None:
-                members[name] = msgspec.to_builtins(member)
-        return Request("4.3", "POST", f"{self._path}/query", body=members)
+
+    def _request(self, query: Body) -> Request:
+        return Request("4.3", "POST", f"{self._path}/query", body=query)
 
     async def _read(
-        self,
-        query: Query,
-        statement: str,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, query: Body, statement: str
     ) -> tuple[Rows, str | None] | None:
         """Read a page of a valid query, and compare it with what was read before.
 
@@ -293,12 +259,11 @@ class Reader:
             The numbers by series and period, and the cursor; None if the query was
             rejected, or its page is malformed.
         """
-        request = self._request(query, limit=limit, cursor=cursor)
-        response = await self._fetch(request)
+        response = await self._fetch(self._request(query))
         return self._read_rows(response, query, statement)
 
     def _read_rows(
-        self, response: Response | ServiceError, query: Query, statement: str
+        self, response: Response | ServiceError, query: Body, statement: str
     ) -> tuple[Rows, str | None] | None:
         """The result of `_read`, from a response."""
         if isinstance(response, ServiceError):
@@ -311,43 +276,43 @@ class Reader:
             return None
         if not self._has_object(response, "4.3", f"a valid query ({statement})"):
             return None
-        self._inspect(response, QUERY, "2.4")
         try:
-            page = self._decode(response, QueryPage, "2.4")
+            page = self._decode(response, QUERY, "2.4")
         except IncompleteError:
             return None
-        lengths = {len(series.values) for series in page.series}
-        if lengths - {len(page.periods)}:
+        lengths = {len(series["values"]) for series in page["series"]}
+        if lengths - {len(page["periods"])}:
             breach = "a values array is not aligned with periods"
             self._find("break", "4.3 rule 2", breach)
             return None
         rows: Rows = {}
-        for series in page.series:
+        for series in page["series"]:
             self._compare_series(series, query)
-            row = rows[series.series_id] = {}
-            for period, value in zip(page.periods, series.values, strict=True):
+            row = rows[series["series_id"]] = {}
+            for period, value in zip(page["periods"], series["values"], strict=True):
                 if value is not None:
-                    row[period] = value.number
+                    row[period] = value["number"]
                     self._check_label(value, query)
         self._compare_rows(rows, query, statement)
-        return rows, page.next_cursor or None
+        return rows, page.get("next_cursor") or None
 
-    def _check_label(self, value: Value, query: Query) -> None:
-        if value.value_version == "latest_restated":
+    def _check_label(self, value: Body, query: Body) -> None:
+        if value["value_version"] == "latest_restated":
             self._has_restated = True
-            if query.value_version == "original":
+            if query["value_version"] == "original":
                 breach = "original values are labelled latest_restated"
                 self._find("break", "9.3", breach)
 
-    def _compare_rows(self, rows: Rows, query: Query, statement: str) -> None:
+    def _compare_rows(self, rows: Rows, query: Body, statement: str) -> None:
         """Compare cells with the query's periods, and with those of earlier queries."""
-        numbers = self._numbers.setdefault(query.value_version, {})
+        numbers = self._numbers.setdefault(query["value_version"], {})
+        exact_periods = query["periods"].get("exact")
         count = outside = different = 0
         for series_id, row in rows.items():
             for period, number in row.items():
                 count += 1
-                if isinstance(query.periods, Exact):
-                    outside += period not in query.periods.periods
+                if exact_periods is not None:
+                    outside += period not in exact_periods
                 first_number = numbers.setdefault((series_id, period), number)
                 different += first_number != number
         if outside:
@@ -357,23 +322,19 @@ class Reader:
             breach = f"numbers differ between two queries ({statement})"
             self._find("break", "4.3", breach, different)
 
-    def _compare_series(self, series: QuerySeries, query: Query) -> None:
+    def _compare_series(self, series: Body, query: Body) -> None:
         """Compare a series of a query with the catalogue and with the selections."""
-        entry = self._series.get(series.series_id)
+        entry = self._series.get(series["series_id"])
         if entry is None:
             if self._has_all_series:
                 statement = "a series is not in the catalogue"
                 self._find("break", "4.3 rule 1", statement)
             return
-        if (
-            series.metric_id not in query.metric_ids
-            or series.scopes not in query.scope_combinations
-        ):
-            statement = "a series was not selected"
-            self._find("break", "4.3 rule 1", statement)
+        if not is_selected(series, query):
+            self._find("break", "4.3 rule 1", "a series was not selected")
         for name in (*IDENTITY, *DESCRIPTIVE):
-            text = getattr(series, name)
-            listed_text = getattr(entry, name)
+            text = series.get(name)
+            listed_text = entry.get(name)
             if text == listed_text:
                 continue
             statement = f"$.series[*].{name} differs from the catalogue"
@@ -401,7 +362,7 @@ class Reader:
 
     def _has_object(self, response: Response, spec: str, statement: str) -> bool:
         """Whether a 2xx has the requested object; record a break if it has not."""
-        body = _read_json(response)
+        body: Body = read_json(response)
         if isinstance(body, dict) and not _OBJECT_FIELDS.isdisjoint(body):
             return True
         text = f"{statement} returns status {response.status} without a dataset"
@@ -425,43 +386,17 @@ def is_rejection(response: Response | ServiceError) -> TypeGuard[ServiceError]:
     )
 
 
-def _check_moment(head: Head) -> None:
-    """Check when a publication was created.
+def is_selected(series: Body, query: Body) -> bool:
+    """Whether a query selects the metric and the path of a series."""
+    return (
+        series["metric_id"] in query["metric_ids"]
+        and series["scopes"] in query["scope_combinations"]
+    )
 
-    Raises:
-        ValueError: the timestamp is no ISO 8601 text.
-    """
+
+def read_json(response: Response) -> Any:
+    """The JSON of a response, or None if it has none."""
     try:
-        datetime.fromisoformat(head.created_timestamp.upper())
-    except ValueError:
-        raise ValueError("Expected a timestamp - at `$.created_timestamp`") from None
-
-
-def _read_json(response: Response) -> Any:
-    try:
-        return json.loads(response.body)
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(response.body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-
-
-# The messages of decoders that contain nothing of the body.
-_KIND = "`?(?:int|float|str|bool|array|object|null)`?"
-_EXPECTED = re.compile(rf"Expected {_KIND}(?: \| {_KIND})*, got {_KIND}")
-_MISSING = re.compile(r"Object missing required field `(\w{1,50})`")
-
-
-def _remove_values(problem: str) -> str:
-    """A decoding problem without values: the kinds, and the path without indexes."""
-    message, _, path = problem.partition(" - at `")
-    place = re.sub(r"\[[^\]]*\]", "[*]", path.removesuffix("`") or "$")
-    reason = ""
-    kinds = _EXPECTED.match(message)
-    if kinds:
-        reason = ": " + kinds[0].replace("`", "")
-    missing = _MISSING.fullmatch(message)
-    if missing:
-        place += f".{missing[1]}"
-        reason = ": a required field is missing"
-    if not re.fullmatch(r"[$\w.\[\]*]{1,100}", place):
-        place = "$"
-    return f"{place} cannot be read{reason}"

@@ -133,6 +133,21 @@ async def test_malformed_bodies_break(alter: At) -> None:
         assert any(alter.name in entry.what for entry in report.breaks)
 
 
+async def test_every_break_is_named() -> None:
+    """Not only the first, which a decoder would stop at."""
+
+    def spoil(operation: str, body: dict[str, Any]) -> None:
+        for series in body.get("series", ()):
+            series["label"] = 5
+            del series["metric_id"]
+            series["values"] = {}
+
+    breaks = words(await _checked(spoil), "break")
+    assert "$.series[*].label cannot be read: Expected `str`, got `int`" in breaks
+    assert "$.series[*].metric_id cannot be read: it is missing" in breaks
+    assert "$.series[*].values cannot be read: it is not an array" in breaks
+
+
 def _strings(value: Any, path: str = "") -> Iterator[tuple[dict[str, Any], str]]:
     """Yield every text or number of a body, with the object that has it."""
     if isinstance(value, list):

@@ -212,8 +212,9 @@ class Tokens:
         header_text = "\n".join(response.headers.values()).encode()
         texts = [body, header_text]
         for text in texts[:2]:
-            if b"%" in text or b"\\" in text:
-                texts.append(_decode_escapes(text))
+            plain_text = _decode_escapes(text)
+            if plain_text is not text:  # there were escapes
+                texts.append(plain_text)
         # The expensive patterns are only for tokens that may be there.
         secrets = []
         for secret in self._remembered:
@@ -298,7 +299,11 @@ def _decode_escape(escape: re.Match[bytes]) -> bytes:
 def _decode_escapes(text: bytes) -> bytes:
     # One after the other: what begins with one literal character is found ten times as
     # fast, and its absence thirty times.
-    return _IN_JSON.sub(_decode_escape, _IN_URLS.sub(_decode_escape, text))
+    if b"%" in text:
+        text = _IN_URLS.sub(_decode_escape, text)
+    if b"\\" in text:
+        text = _IN_JSON.sub(_decode_escape, text)
+    return text
 
 
 def _decode_all(text: bytes) -> bytes:

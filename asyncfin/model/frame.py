@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from asyncfin.model.scope import format_path
 from asyncfin.model.select import Select
 from asyncfin.model.series import COLUMN_OF, CatalogueSeries
 from asyncfin.optional import library, pa
@@ -21,61 +22,65 @@ class SeriesColumn(NamedTuple):
     """A column about the series of a catalogue, in its table and in those of panels.
 
     Attributes:
-        read: its entry for a series of a Catalogue.
-        key: what series with the same entry have in common. None: all have the same.
+        field: the field of a series that its entry depends on.
+        read: the entry for a Catalogue and such a field. None: the field itself.
         type: the name of its Arrow type, as in docs/schema.md.
     """
 
     name: str
-    read: Callable[[Any, CatalogueSeries], Any]
-    key: Callable[[CatalogueSeries], Hashable] | None
+    field: str
+    read: Callable[[Any, Any], Any] | None = None
     type: str = "word"
 
-
-by_id = attrgetter("series_id")
-_by_group = attrgetter("reporting_group_id")
-_by_path = attrgetter("scopes")
+    def list_entries(
+        self, catalogue: Any, series: Iterable[CatalogueSeries]
+    ) -> list[Any]:
+        """Return the entry for each series of a Catalogue."""
+        keys = list(map(attrgetter(self.field), series))
+        if self.read is None:
+            return keys
+        # Thousands of series share a few groups and paths.
+        entries = {key: self.read(catalogue, key) for key in set(keys)}
+        return list(map(entries.__getitem__, keys))
 
 
 def _read_field(name: str) -> SeriesColumn:
-    read = attrgetter(name)
-    return SeriesColumn(COLUMN_OF[name], lambda _, series: read(series), by_id)
+    return SeriesColumn(COLUMN_OF[name], name)
 
 
-def _read_group(name: str, field: str) -> SeriesColumn:
-    read = attrgetter(field)
-    return SeriesColumn(
-        name,
-        lambda catalogue, series: read(catalogue.by_group[series.reporting_group_id]),
-        _by_group,
-    )
-
-
+_GROUP = "reporting_group_id"
+_PATH = "scopes"
 COLUMNS = (
-    SeriesColumn("entity_id", lambda catalogue, _: catalogue.entity_id, None),
-    SeriesColumn("entity_name", lambda catalogue, _: catalogue.name, None),
-    SeriesColumn("dataset_id", lambda catalogue, _: catalogue.dataset_id, None),
+    SeriesColumn("entity_id", _GROUP, lambda catalogue, _: catalogue.entity_id),
+    SeriesColumn("entity_name", _GROUP, lambda catalogue, _: catalogue.name),
+    SeriesColumn("dataset_id", _GROUP, lambda catalogue, _: catalogue.dataset_id),
     _read_field("series_id"),
     _read_field("metric_id"),
     _read_field("reporting_group_id"),
-    _read_group("reporting_group_name", "name"),
+    SeriesColumn(
+        "reporting_group_name",
+        _GROUP,
+        lambda catalogue, id_: catalogue.by_group[id_].name,
+    ),
     SeriesColumn(
         "scopes",
-        lambda _, series: [(ref.scope_group_id, ref.scope_id) for ref in series.scopes],
-        _by_path,
+        _PATH,
+        lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path],
         "scopes",
     ),
-    SeriesColumn("scope_path", lambda _, series: series.scope_path, _by_path),
+    SeriesColumn("scope_path", _PATH, lambda _, path: format_path(path)),
     SeriesColumn(
         "scope_names",
-        lambda catalogue, series: catalogue.scope_names(series.scopes),
-        _by_path,
+        _PATH,
+        lambda catalogue, path: catalogue.scope_names(path),
         "words",
     ),
     _read_field("label"),
     _read_field("description"),
     _read_field("basis"),
-    _read_group("cadence", "cadence"),
+    SeriesColumn(
+        "cadence", _GROUP, lambda catalogue, id_: catalogue.by_group[id_].cadence
+    ),
     _read_field("period_meaning"),
     _read_field("number_format"),
 )
@@ -111,8 +116,10 @@ class Tabular:
         series = self.series
         if select is not None:
             series = self.select(select)
-        for member in series:
-            yield {column.name: column.read(self, member) for column in COLUMNS}
+        names = [column.name for column in COLUMNS]
+        columns = [column.list_entries(self, series) for column in COLUMNS]
+        for cells in zip(*columns, strict=True):
+            yield dict(zip(names, cells, strict=True))
 
     def to_arrow(self, select: Select | None = None) -> pyarrow.Table:
         """Return an Arrow table with a row for each series, in catalogue order. No

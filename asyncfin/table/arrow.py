@@ -5,18 +5,17 @@ first use.
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain, combinations, count, filterfalse, repeat
 from operator import attrgetter, sub
-from typing import Any
+from typing import Any, NamedTuple
 
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError, printable
 from asyncfin.model.catalogue import publication_id
-from asyncfin.model.frame import SeriesColumn, by_id, make_arrow_type
+from asyncfin.model.frame import SeriesColumn, make_arrow_type
 from asyncfin.model.period import Period
-from asyncfin.model.series import CatalogueSeries
 from asyncfin.optional import compute, pa
 from asyncfin.table.block import pick_series
 from asyncfin.table.columns import (
@@ -247,14 +246,21 @@ def _make_schema(columns: Iterable[Column]) -> Any:
 
 def _make_long_table(grid: Grid, columns: Sequence[Column]) -> Any:
     """Return one row an observation: series in catalogue order, each oldest first."""
-    rows = _Observations(grid)
+    rows = _find_rows(grid)
     # The fields of values are decoded together, each value once.
     value_columns = [column for column in columns if isinstance(column, ValueColumn)]
     with grid.error_context():
-        arrays = rows.decode_columns(value_columns)
+        arrays = _decode_columns(grid, value_columns, rows.order)
     for column in columns:
-        if not isinstance(column, ValueColumn):
-            arrays[column.name] = rows.read_column(column)
+        if isinstance(column, SeriesColumn):
+            entries = column.list_entries(grid.catalogue, grid.series)
+            array = _build_array(entries, column.type)
+            arrays[column.name] = array.take(rows.series)
+        elif isinstance(column, PeriodColumn) and column.read is None:
+            arrays[column.name] = rows.numbers
+        elif isinstance(column, PeriodColumn):
+            array = _build_array(column.read(grid), column.type)
+            arrays[column.name] = array.take(rows.periods)
     # Ordering the rows took as much memory as the table, which the pool would keep.
     pa.default_memory_pool().release_unused()
     schema = _make_schema(columns)
@@ -262,122 +268,94 @@ def _make_long_table(grid: Grid, columns: Sequence[Column]) -> Any:
     return pa.Table.from_arrays(columns_in_order, schema=schema)
 
 
-class _Observations:
-    """The observations of a grid, as the series, the period and the number of each.
-
-    They are read block by block; `_order` has the index of each row in what was read.
+class _Rows(NamedTuple):
+    """The rows of the long table, as arrays: the index of each in the order of reading,
+    its series and its period in the grid, and its number.
     """
 
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
-        # Blocks come page by page, so the series are not in order yet: Arrow sorts
-        # their indices below, instead of Python walking through one series after the
-        # other.
-        index = dict(zip(grid.by_id, count()))
-        series, numbers, periods = array("i"), array("d"), []
-        for page_block, rows in grid.rows():
-            block = pick_series(page_block, rows)
-            # All series of the block at once: an entry, or a series, at a time takes
-            # several times as long.
-            counts = map(sub, block.starts[1:], block.starts)
-            places = map(index.__getitem__, block.series_ids)
-            series.extend(chain.from_iterable(map(repeat, places, counts)))
-            numbers += block.numbers
-            indices = _wrap_array(array("i", grid.indices(block.axis)), "int32")
-            periods.append(indices.take(_wrap_array(block.positions, "int32")))
-        chunks = pa.chunked_array(periods, make_arrow_type("int32"))
-        joined_periods = chunks.combine_chunks()
-        all_series = _wrap_array(series, "int32")
-        # The sort is stable: within a series the rows stay oldest first. Those of
-        # periods outside the grid are left out.
-        order = compute.sort_indices(all_series)
-        is_inside = compute.greater_equal(joined_periods, 0)
-        self._order = order.filter(is_inside.take(order))
-        self._series = all_series.take(self._order)
-        self._periods = joined_periods.take(self._order)
-        self._numbers = _wrap_array(numbers, "float64").take(self._order)
-        self._by_key: dict[Any, tuple[Sequence[CatalogueSeries], Any]] = {}
+    order: Any
+    series: Any
+    periods: Any
+    numbers: Any
 
-    def read_column(self, column: SeriesColumn | PeriodColumn) -> Any:
-        """Return a column that needs no decoding."""
-        if isinstance(column, SeriesColumn):
-            examples, rows = self._find_examples(column.key)
-            catalogue = self._grid.catalogue
-            entries = [column.read(catalogue, series) for series in examples]
-            return _build_array(entries, column.type).take(rows)
-        if column.read is None:
-            return self._numbers
-        entries = [column.read(self._grid, period) for period in self._grid.periods]
-        return _build_array(entries, column.type).take(self._periods)
 
-    def _find_examples(
-        self, key: Callable[[CatalogueSeries], Hashable] | None
-    ) -> tuple[Sequence[CatalogueSeries], Any]:
-        """Return one series for each value of a key, and for each row the index of its
-        example.
-        """
-        # Thousands of series share a few groups and paths, whose texts are long: each
-        # is made once, and the rows take it by index.
-        if key is by_id:
-            return self._grid.series, self._series
-        if key not in self._by_key:
-            examples: dict[Hashable, CatalogueSeries] = {}
-            all_series = self._grid.series
-            entries: list[Hashable] = [None] * len(all_series)
-            if key is not None:
-                entries = list(map(key, all_series))
-            for entry, series in zip(entries, all_series, strict=True):
-                examples.setdefault(entry, series)
-            places = dict(zip(examples, count()))
-            indices = array("i", map(places.__getitem__, entries))
-            rows = _wrap_array(indices, "int32").take(self._series)
-            self._by_key[key] = list(examples.values()), rows
-        return self._by_key[key]
+def _find_rows(grid: Grid) -> _Rows:
+    # Blocks come page by page, so the series are not in order yet: Arrow sorts their
+    # indices below, instead of Python walking through one series after the other.
+    index = dict(zip(grid.by_id, count()))
+    series, numbers, periods = array("i"), array("d"), []
+    for page_block, rows in grid.rows():
+        block = pick_series(page_block, rows)
+        # All series of the block at once: an entry, or a series, at a time takes
+        # several times as long.
+        counts = map(sub, block.starts[1:], block.starts)
+        places = map(index.__getitem__, block.series_ids)
+        series.extend(chain.from_iterable(map(repeat, places, counts)))
+        numbers += block.numbers
+        indices = _wrap_array(array("i", grid.indices(block.axis)), "int32")
+        periods.append(indices.take(_wrap_array(block.positions, "int32")))
+    chunks = pa.chunked_array(periods, make_arrow_type("int32"))
+    joined_periods = chunks.combine_chunks()
+    all_series = _wrap_array(series, "int32")
+    # The sort is stable: within a series the rows stay oldest first. Those of periods
+    # outside the grid are left out.
+    order = compute.sort_indices(all_series)
+    is_inside = compute.greater_equal(joined_periods, 0)
+    order = order.filter(is_inside.take(order))
+    return _Rows(
+        order,
+        all_series.take(order),
+        joined_periods.take(order),
+        _wrap_array(numbers, "float64").take(order),
+    )
 
-    def decode_columns(self, columns: Sequence[ValueColumn]) -> dict[str, Any]:
-        """Return the columns that are read from the values' fields.
 
-        Raises:
-            MalformedAnswerError: one of the fields breaks the spec.
-        """
-        chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
-        for values in self._decode_chunks(columns):
-            for column in columns:
-                array = _build_array(column.read(values), column.type)
-                chunks[column.name].append(array)
-        arrays = {}
-        # The sources, which are the largest, are joined first, while there is little
-        # else. Popped, so that the chunks of a column are released as soon as they are
-        # joined.
-        for column in reversed(columns):
-            type_ = make_arrow_type(column.type)
-            parts = pa.chunked_array(chunks.pop(column.name), type_)
-            entries = parts.unify_dictionaries().combine_chunks().take(self._order)
-            # The words of a dictionary are in the order of reading. Encoding them again
-            # puts them in the order of the rows, so that equal panels are equal tables,
-            # whatever the order of their pages.
-            if column.type == "word":
-                entries = entries.dictionary_decode().dictionary_encode()
-            arrays[column.name] = entries
-        return arrays
+def _decode_columns(
+    grid: Grid, columns: Sequence[ValueColumn], order: Any
+) -> dict[str, Any]:
+    """Return the columns that are read from the values' fields.
 
-    def _decode_chunks(self, columns: Sequence[ValueColumn]) -> Iterator[list[Any]]:
-        """Yield the decoded observations, in the order of reading, `_ROWS` or a few
-        more at a time.
-        """
-        kinds = {column.field: column.kind for column in columns}
-        chunk: list[Any] = []
-        if not columns:  # nothing is decompressed
-            return
-        observation_decoder = make_decoder(tuple(kinds.items()))
-        for block, rows in self._grid.rows():
-            entries = self._grid.store.read_entries(block, rows, observation_decoder)
-            chunk.extend(filter(None, chain.from_iterable(entries)))
-            if len(chunk) >= _ROWS:
-                yield chunk
-                chunk = []
-        if chunk:
+    Raises:
+        MalformedAnswerError: one of the fields breaks the spec.
+    """
+    chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
+    for values in _decode_chunks(grid, columns):
+        for column in columns:
+            array = _build_array(column.read(values), column.type)
+            chunks[column.name].append(array)
+    arrays = {}
+    # The sources, which are the largest, are joined first, while there is little else.
+    # Popped, so that the chunks of a column are released as soon as they are joined.
+    for column in reversed(columns):
+        type_ = make_arrow_type(column.type)
+        parts = pa.chunked_array(chunks.pop(column.name), type_)
+        entries = parts.unify_dictionaries().combine_chunks().take(order)
+        # The words of a dictionary are in the order of reading. Encoding them again
+        # puts them in the order of the rows, so that equal panels are equal tables,
+        # whatever the order of their pages.
+        if column.type == "word":
+            entries = entries.dictionary_decode().dictionary_encode()
+        arrays[column.name] = entries
+    return arrays
+
+
+def _decode_chunks(grid: Grid, columns: Sequence[ValueColumn]) -> Iterator[list[Any]]:
+    """Yield the decoded observations, in the order of reading, `_ROWS` or a few more at
+    a time.
+    """
+    kinds = {column.field: column.kind for column in columns}
+    chunk: list[Any] = []
+    if not columns:  # nothing is decompressed
+        return
+    observation_decoder = make_decoder(tuple(kinds.items()))
+    for block, rows in grid.rows():
+        entries = grid.store.read_entries(block, rows, observation_decoder)
+        chunk.extend(filter(None, chain.from_iterable(entries)))
+        if len(chunk) >= _ROWS:
             yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 def _wrap_array(values: "array[Any]", type_name: str) -> Any:

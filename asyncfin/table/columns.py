@@ -8,10 +8,9 @@ value decode its bytes, and of those only the chosen fields.
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_type_hints
 
 import msgspec
-from attrs import frozen
 
 from asyncfin import checks, suggest
 from asyncfin.errors import SelectionError
@@ -42,25 +41,24 @@ class _Source(msgspec.Struct, gc=False):
     column_index: _Int64 | None = None
 
 
-@frozen
-class PeriodColumn:
-    """A column of the long table that is read from the panel and the period.
+class PeriodColumn(NamedTuple):
+    """A column of the long table about the periods of a panel; `read` returns an entry
+    for each of them.
 
     None: the number itself, which is stored decoded.
     """
 
     name: str
     type: str
-    read: Callable[[Grid, Period], Any] | None
+    read: Callable[[Grid], list[Any]] | None
 
 
-@frozen
-class ValueColumn:
+class ValueColumn(NamedTuple):
     """A column of the long table that is read from a field of values.
 
     Attributes:
         field: the field, which is decoded as `kind`.
-        read: takes many values at once.
+        read: its entries for values.
     """
 
     name: str
@@ -73,9 +71,11 @@ class ValueColumn:
 Column: TypeAlias = SeriesColumn | PeriodColumn | ValueColumn
 
 
-def _read_period(field: str, name: str = "", kind: str = "int32") -> PeriodColumn:
+def _read_period(field: str, name: str = "", type_name: str = "int32") -> PeriodColumn:
     read = attrgetter(field)
-    return PeriodColumn(name or field, kind, lambda _, period: read(period))
+    return PeriodColumn(
+        name or field, type_name, lambda grid: list(map(read, grid.periods))
+    )
 
 
 def _read_value(
@@ -83,7 +83,7 @@ def _read_value(
     type_name: str,
     field: str = "",
     kind: Any = str,
-) -> Column:
+) -> ValueColumn:
     read = attrgetter(field or name)
     return ValueColumn(
         name, type_name, field or name, kind, lambda values: list(map(read, values))
@@ -112,7 +112,9 @@ COLUMNS: tuple[Column, ...] = (
     _read_value("value_number_format", "word", "number_format"),
     _read_value("fill_type", "word"),
     _read_value("value_version", "word"),
-    PeriodColumn("asked_version", "word", lambda grid, _: grid.value_version),
+    PeriodColumn(
+        "asked_version", "word", lambda grid: [grid.value_version] * len(grid.periods)
+    ),
     *map(_read_report_period, PERIOD_FIELDS),
     _read_value("sources", "sources", kind=tuple[_Source, ...]),
     *frame.COLUMNS[_FORMAT + 1 :],

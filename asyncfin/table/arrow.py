@@ -61,35 +61,33 @@ def make_table(
         errors: why entities could not be read, for the metadata.
     """
     check_layout("layout", layout)
-    if labels is None:
-        labels = entities and layout == "wide"
+    if labels and layout == "long":
+        raise ArgumentError("labels=True needs layout='wide'")
     names = None
     if columns is not None:
         names = checks.texts("columns", columns, "name")
-    if labels and layout == "long":
-        raise ArgumentError("labels=True needs layout='wide'")
     if entities:
         _check_once(grids, layout=layout)
-    panels = list(map(describe_panel, grids))
-    facts: dict[str, Any] = {"panels": panels}
+    if layout == "wide":
+        has_labels = entities if labels is None else labels
+        table = _make_wide_table(grids, names, labels=has_labels, entities=entities)
+    else:
+        chosen_columns = choose_columns(names)
+        tables = [_make_long_table(grid, chosen_columns) for grid in grids]
+        tables = tables or [_make_schema(chosen_columns).empty_table()]
+        table = pa.concat_tables(tables).unify_dictionaries()
+    facts: dict[str, Any] = {"panels": list(map(describe_panel, grids))}
     if errors is not None:
         facts["failed"] = errors
     metadata = {b"asyncfin": json.dumps(facts).encode()}
     if layout == "wide":
-        return _make_wide_table(
-            grids, names, metadata, labels=labels, entities=entities
-        )
-    chosen_columns = choose_columns(names)
-    tables = [_make_long_table(grid, chosen_columns) for grid in grids]
-    tables = tables or [_make_schema(chosen_columns).empty_table()]
-    table = pa.concat_tables(tables).unify_dictionaries()
+        metadata[b"pandas"] = _set_index(table.column_names)
     return table.replace_schema_metadata(metadata)
 
 
 def _make_wide_table(
     grids: Sequence[Grid],
     columns: Iterable[str] | None,
-    metadata: Mapping[bytes, bytes],
     *,
     labels: bool,
     entities: bool,
@@ -99,55 +97,59 @@ def _make_wide_table(
 
     Args:
         columns: columns of the index, series ids and names, in their order. None: all.
-        metadata: of the schema.
 
     Raises:
         SelectionError: a column is unknown, or two would have the same name.
     """
+    names = _name_columns(grids, labels=labels, entities=entities)
+    periods = _find_periods(grids)
+    if columns is None:
+        index_names = [_PERIOD] if labels else PERIOD_FIELDS
+        column_names = [*index_names, *names.values()]
+    else:
+        column_names = _choose_columns(columns, names)
+    by_name = dict(zip(names.values(), names, strict=True))
+    fields, arrays = [], []
+    for name in column_names:
+        cells = None
+        if name == _PERIOD:
+            array = pa.array(map(str, periods), pa.string())
+        elif name in PERIOD_FIELDS:
+            array = pa.array(map(attrgetter(name), periods), pa.int32())
+        else:
+            row = by_name[name]
+            cells = row.cells
+            numbers = row.grid.numbers(row.series.series_id)
+            array = pa.array(list(map(numbers.get, periods)), pa.float64())
+        fields.append(pa.field(name, array.type, metadata=cells))
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _name_columns(
+    grids: Sequence[Grid], *, labels: bool, entities: bool
+) -> dict[Row, str]:
+    """Return the column of each series.
+
+    Raises:
+        SelectionError: two would have the same name, so that no frame could have both.
+    """
     rows = rows_of(grids)
-    names = name_by_ids(rows, entities=entities).joined
     if labels:
         companies = grids if entities else ()
         names = name_rows(rows, group_names=True, entities=companies).joined
         for row, name in names.items():
             if name in _INDEX:
                 names[row] = join_texts((name, row.series.series_id))
-    by_name = dict(zip(names.values(), names, strict=True))
-    # A frame with two columns of one name can be read by neither.
+    else:
+        names = name_by_ids(rows, entities=entities).joined
     counts = Counter([*_INDEX, *names.values()])
     ((name, count),) = counts.most_common(1)
     if count > 1:
         raise SelectionError(
             f"two columns would have the name {name!r}: use layout='long'"
         )
-    periods = _find_periods(grids)
-    if columns is not None:
-        column_names = _choose_columns(columns, names)
-    elif labels:
-        column_names = [_PERIOD, *by_name]
-    else:
-        column_names = [*PERIOD_FIELDS, *by_name]
-    period_labels = map(str, periods)
-    index = {_PERIOD: pa.array(period_labels, pa.string())}
-    for name in PERIOD_FIELDS:
-        entries = map(attrgetter(name), periods)
-        index[name] = pa.array(entries, pa.int32())
-    fields, arrays = [], []
-    for name in column_names:
-        cells = None
-        if name in index:
-            array = index[name]
-        else:
-            row = by_name[name]
-            cells = row.cells
-            numbers = row.grid.numbers(row.series.series_id)
-            aligned_numbers = list(map(numbers.get, periods))
-            array = pa.array(aligned_numbers, pa.float64())
-        fields.append(pa.field(name, array.type, metadata=cells))
-        arrays.append(array)
-    index_metadata = {b"pandas": _set_index(column_names)}
-    schema = pa.schema(fields, metadata={**metadata, **index_metadata})
-    return pa.Table.from_arrays(arrays, schema=schema)
+    return names
 
 
 def _find_periods(grids: Sequence[Grid]) -> list[Period]:

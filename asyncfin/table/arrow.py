@@ -28,7 +28,7 @@ from asyncfin.table.columns import (
     choose_columns,
     make_decoder,
 )
-from asyncfin.table.grid import Grid, describe_panel
+from asyncfin.table.grid import Grid, describe_panel, group_pairs
 from asyncfin.table.naming import join_texts, name_by_ids, name_rows
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.words import counted, entity_names, spanned
@@ -179,9 +179,7 @@ def _choose_columns(columns: Iterable[str], names: Mapping[Row, str]) -> list[st
     """Return the names of the requested columns; a series id means every series that
     has it.
     """
-    names_of: dict[str, list[str]] = {}
-    for row, name in names.items():
-        names_of.setdefault(row.series.series_id, []).append(name)
+    names_of = group_pairs((row.series.series_id, name) for row, name in names.items())
     for name in (*_INDEX, *names.values()):
         names_of[name] = [name]
     column_names: dict[str, None] = {}

@@ -21,7 +21,7 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable, shorten_middle
 from asyncfin.model.period import Period
 from asyncfin.optional import library
-from asyncfin.table.grid import DURATIONS, Grid
+from asyncfin.table.grid import DURATIONS, Grid, group_by_duration, group_pairs
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.words import VERSION_WORDS, entity_names, listed
@@ -132,10 +132,8 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     lines: list[_Line] = []
     for row in rows:
         lines += _read_lines(row)
-    charts: dict[tuple[str, int], list[_Line]] = {}
     all_lines = [*earlier, *lines]
-    for line in all_lines:
-        charts.setdefault(line.scale, []).append(line)
+    charts = group_pairs((line.scale, line) for line in all_lines)
     shares_axes = len(charts) > 1 and ax is not None
     _check_lines(grids, lines, len(earlier), shares_axes)
     all_axes: list[Any] = [ax]
@@ -247,10 +245,12 @@ def _name_missing(
 
 def _read_lines(row: Row) -> list[_Line]:
     """Return the lines of a row: one for each duration of its periods."""
-    by_duration: dict[int, list[tuple[Period, float]]] = {}
-    for period, number in row.grid.numbers(row.series.series_id).items():
-        by_duration.setdefault(period.duration_months, []).append((period, number))
-    return [_Line(row, *item) for item in sorted(by_duration.items())]
+    numbers = row.grid.numbers(row.series.series_id)
+    lines = []
+    for duration, periods in sorted(group_by_duration(numbers).items()):
+        points = [(period, numbers[period]) for period in periods]
+        lines.append(_Line(row, duration, points))
+    return lines
 
 
 def _describe(ax: "Axes", missing: Sequence[str]) -> None:

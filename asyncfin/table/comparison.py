@@ -1,6 +1,6 @@
 """Panels next to each other: the Comparison of multiple entities."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import filterfalse
 from operator import attrgetter
 
@@ -12,7 +12,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.table import document
-from asyncfin.table.grid import Grid
+from asyncfin.table.grid import Grid, group_pairs
 from asyncfin.table.notes import (
     LATEST,
     MOST_NAMED,
@@ -124,45 +124,36 @@ class Comparison(Result):
             catalogue = next(iter(self)).catalogue
             yield explain(catalogue, self.unknown, "no entity")
         yield from self.lacking()
-        names = entity_names(map(attrgetter("catalogue"), self))
-        companies_of: dict[str, list[str]] = {}
-        for panel in self:
-            entity_id = panel.catalogue.entity_id
-            lines: Iterable[str] = panel.notes
-            if not panel.value_count:
-                # The lines above show why.
-                lines = [line for line in lines if line == LATEST]
-            for line in lines:
-                companies_of.setdefault(line, []).append(names[entity_id])
-        for line, companies in companies_of.items():
+        for line, companies in self._list_companies(_list_notes).items():
             yield f"{listed(companies, MOST_NAMED)}: {line}"
         if len(self) > 1:
             yield "the same fiscal period of two entities can be different months"
         yield from describe_rows(rows_of(self._grids), all_rows=False)
 
-    def lacking(self, *, periods: bool = True) -> Iterator[str]:
+    def lacking(self) -> Iterator[str]:
         """Yield which companies lack something, a line for each kind.
 
         Of the ids and words of one field a company with values needs one only:
         companies report under other tags.
-
-        Args:
-            periods: which of them have none of the question's periods, too, or no value
-                in them.
         """
-        names = entity_names(map(attrgetter("catalogue"), self))
-        companies_of: dict[str, list[str]] = {}
-        for panel in self:
-            for kind in self._list_lacking(panel, periods=periods):
-                company = names[panel.catalogue.entity_id]
-                companies_of.setdefault(kind, []).append(company)
-        for kind, companies in companies_of.items():
+        for kind, companies in self._list_companies(self._list_lacking).items():
             verb = "has"
             if len(companies) > 1:
                 verb = "have"
             yield f"{listed(companies, MOST_NAMED)} {verb} no {kind}"
 
-    def _list_lacking(self, panel: Panel, *, periods: bool) -> Iterator[str]:
+    def _list_companies(
+        self, list_lines: Callable[[Panel], Iterable[str]]
+    ) -> dict[str, list[str]]:
+        """Return the names of the companies that have a line, by line."""
+        names = entity_names(map(attrgetter("catalogue"), self))
+        pairs = []
+        for panel in self:
+            for line in list_lines(panel):
+                pairs.append((line, names[panel.catalogue.entity_id]))
+        return group_pairs(pairs)
+
+    def _list_lacking(self, panel: Panel) -> Iterator[str]:
         """Yield what a company does not have and another one has."""
         missing = self.missing.get(panel.catalogue.entity_id, {})
         for name, ids in missing.items():
@@ -170,16 +161,13 @@ class Comparison(Result):
             remaining = tuple(filterfalse(unknown.__contains__, ids))
             if not remaining:
                 continue
-            if name == "periods":
-                if periods:
-                    yield listed(remaining, MOST_PERIODS_NAMED)
-                continue
             # A user who picks series means each of them.
             needs_each = name == "series" or not panel.value_count
-            if needs_each or has_nothing(self.select, {name: ids}):
+            if name == "periods":
+                yield listed(remaining, MOST_PERIODS_NAMED)
+            elif needs_each or has_nothing(self.select, {name: ids}):
                 yield name_missing({name: remaining})
-        is_empty = len(panel) and not panel.value_count
-        if periods and is_empty and "periods" not in missing:
+        if len(panel) and not panel.value_count and "periods" not in missing:
             yield "value in these periods"
 
     def _describe_failed(self) -> dict[str, str]:
@@ -226,3 +214,11 @@ class Comparison(Result):
         if self.failed:
             failures = f", {len(self.failed):,} failed"
         return f"<Comparison of {entities}{failures}>"
+
+
+def _list_notes(panel: Panel) -> Iterator[str]:
+    """Yield the notes of a panel that those of its comparison do not contain."""
+    for line in panel.notes:
+        # What a company lacks shows why there is no value.
+        if panel.value_count or line == LATEST:
+            yield line

@@ -3,7 +3,7 @@ view.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain, groupby, pairwise
@@ -20,6 +20,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Value
 from asyncfin.table.block import Axis, Block, Store, find_indices
 
+K = TypeVar("K")
 T = TypeVar("T")
 GapRun: TypeAlias = tuple[Period, ...]
 
@@ -68,10 +69,7 @@ class Grid:
 
     @cached_property
     def by_metric(self) -> dict[str, list[CatalogueSeries]]:
-        by_metric: dict[str, list[CatalogueSeries]] = {}
-        for series in self.series:
-            by_metric.setdefault(series.metric_id, []).append(series)
-        return by_metric
+        return group_pairs((series.metric_id, series) for series in self.series)
 
     @cached_property
     def _periods(self) -> frozenset[Period]:
@@ -268,6 +266,19 @@ class Grid:
                 else:
                     total += len(positions)
         return total
+
+
+def group_pairs(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the second entries of pairs by the first ones, all in their order."""
+    groups: dict[K, list[T]] = {}
+    for key, entry in pairs:
+        groups.setdefault(key, []).append(entry)
+    return groups
+
+
+def group_by_duration(periods: Iterable[Period]) -> dict[int, list[Period]]:
+    """Return periods by their months, in their order."""
+    return group_pairs((period.duration_months, period) for period in periods)
 
 
 def pair_periods(periods: Sequence[Period]) -> Iterator[tuple[Period, Period]]:

@@ -8,7 +8,7 @@ from asyncfin.errors import printable
 from asyncfin.model.period import Period, write_fiscal_month
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.grid import Grid
+from asyncfin.table.grid import Grid, group_by_duration
 from asyncfin.words import counted, either, spanned
 
 
@@ -39,9 +39,7 @@ def _list_reasons(
     if not grid.covers(period):
         yield f"not requested: the query does not include {period}"
     months = period.duration_months
-    durations: dict[int, list[Period]] = {}
-    for candidate in observed_periods:
-        durations.setdefault(candidate.duration_months, []).append(candidate)
+    durations = group_by_duration(observed_periods)
     of_duration = durations.get(months, [])
     # In these the series may have values, so nothing is claimed about them.
     unknown = []

@@ -18,7 +18,7 @@ from asyncfin.errors import printable, shorten
 from asyncfin.html import Table, document
 from asyncfin.model.period import Period
 from asyncfin.optional import library
-from asyncfin.table.grid import Grid
+from asyncfin.table.grid import Grid, group_by_duration
 from asyncfin.table.naming import SeriesNames, join_texts, name_rows
 from asyncfin.table.notes import describe_contents, describe_rows, write_heading
 from asyncfin.table.rows import Row, rows_of
@@ -216,10 +216,8 @@ def _group_periods(grids: Sequence[Grid]) -> list[list[Period]]:
     """Return the periods of panels by duration, oldest first: years, quarters, half
     years, nine months, then all others.
     """
-    by_duration: dict[int, list[Period]] = {}
     periods = set().union(*map(attrgetter("periods"), grids))
-    for period in sorted(periods):
-        by_duration.setdefault(period.duration_months, []).append(period)
+    by_duration = group_by_duration(sorted(periods))
     durations = dict.fromkeys([*_DURATIONS, *sorted(by_duration)])
     return [by_duration[months] for months in durations if months in by_duration]
 

@@ -7,6 +7,7 @@ from typing import Any
 from unicodedata import combining, east_asian_width
 
 from asyncfin.errors import printable, shorten, shorten_middle
+from asyncfin.html import Table
 
 # Cells without a value: there is none, or it was not requested.
 GAP = "·"
@@ -26,57 +27,41 @@ def table_lines(
 
 
 def figure_tables(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    names: int,
-    width: int,
-    *,
-    clip: bool = False,
+    table: Table, width: int, *, clip: bool = False
 ) -> Iterator[list[str]]:
     """Lay out names and figures, in as many tables as it takes to fit a width.
 
     Args:
-        heads: the titles of the columns.
-        rows: the cells of each row, first the names.
-        names: the number of columns that name a row.
         clip: names have two lines at most, and a third of the width. False: long names
             are wrapped within half of it.
     """
-    columns = _columns(heads, rows)
-    name_columns, widths, figures, room = _layout(columns, names, width, clip)
+    name_columns, widths, figures, room = _layout(table, width, clip)
     for run in _runs(figures, room):
         yield _lines(name_columns, widths, run, _fold_or_clip if clip else fold)
 
 
-def count_fitting(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    names: int,
-    width: int,
-    *,
-    clip: bool = False,
-) -> int:
+def count_fitting(table: Table, width: int, *, clip: bool = False) -> int:
     """Count the last figures that fit into one table, at least one; arguments as for
     `figure_tables`.
     """
-    columns = _columns(heads, rows)
-    _, _, figures, room = _layout(columns, names, width, clip)
+    _, _, figures, room = _layout(table, width, clip)
     return len(_runs(figures[::-1], room)[0])
 
 
 def _layout(
-    columns: list[list[str]], names: int, width: int, clip: bool
+    table: Table, width: int, clip: bool
 ) -> tuple[list[list[str]], list[int], list[list[str]], int]:
     """Return the columns of names and their widths, those of figures, and the room for
     these.
     """
-    name_columns, figures = columns[:names], columns[names:]
+    columns = _columns(table.heads, table.rows)
+    name_columns, figures = columns[: table.names], columns[table.names :]
     # 1. The names get a share of the width, 2. the figures take what they need of the
     #    rest, and 3. the names get what is left over. Names can be cut; figures can't.
     widest = [_widest(column) for column in name_columns]
-    share = width // (3 if clip else 2) + len(_COLUMN_GAP) * (names - 1)
+    share = width // (3 if clip else 2) + len(_COLUMN_GAP) * (table.names - 1)
     widths = _shrink(widest, share)
-    room = max(1, width - sum(widths) - len(_COLUMN_GAP) * names)
+    room = max(1, width - sum(widths) - len(_COLUMN_GAP) * table.names)
     # Only a figure that is wider than the whole table is cut.
     figures = [[_clip(text, room) for text in column] for column in figures]
     used = sum(map(_widest, figures)) + len(_COLUMN_GAP) * (len(figures) - 1)

@@ -69,13 +69,7 @@ class Shown:
             caption = []
             if table.caption:
                 caption.append(printable(table.caption))
-            for lines in figure_tables(
-                table.heads,
-                table.rows,
-                table.names,
-                self._width,
-                clip=self._clip,
-            ):
+            for lines in figure_tables(table, self._width, clip=self._clip):
                 texts.append("\n".join([*caption, *lines]))
         return tuple(texts)
 
@@ -162,9 +156,7 @@ def show(
         names = name_rows(section, entities=companies)
         table = _make_table(names, periods)
         if not all_periods:
-            count = count_fitting(
-                table.heads, table.rows, table.names, width, clip=not all_series
-            )
+            count = count_fitting(table, width, clip=not all_series)
             periods = periods[-count:]
         caption = names.caption
         if len(groups) > 1:

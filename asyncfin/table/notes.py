@@ -9,7 +9,8 @@ from asyncfin.errors import printable, shorten_middle
 from asyncfin.model.judge import note_unstated
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
-from asyncfin.table.grid import GapRun, Grid, pair_periods
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.grid import GapRun, Grid, group_pairs, pair_periods
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.rows import Row, read_divisor
 from asyncfin.words import counted, listed, named_entity, spanned
@@ -62,16 +63,15 @@ def list_notes(grid: Grid) -> Iterator[str]:
     lines += [_note_containing_paths(grid), _explain_empty(grid)]
     lines += note_unstated(grid.catalogue, grid.select)
     if grid.anchor is not None:
-        labels = _list_labels(grid, find_anchoring(grid))
         line = f"the window ends at {grid.anchor}"
-        if labels:
-            line += f", set by {labels}"
+        if ids := find_anchoring(grid):
+            line += f", set by {_list_labels(map(grid.by_id.__getitem__, ids))}"
         lines.append(line)
     if grid.unlisted_ids:
         verb = "was" if len(grid.unlisted_ids) == 1 else "were"
         lines.append(
             f"{len(grid.unlisted_ids):,} series {verb} left out by the service: "
-            f"{_list_labels(grid, grid.unlisted_ids)}"
+            f"{_list_labels(map(grid.by_id.__getitem__, grid.unlisted_ids))}"
         )
     yield from map(printable, filter(None, lines))
 
@@ -121,17 +121,16 @@ def _note_scaled_texts(grid: Grid) -> str:
     """Name the texts that are scaled by their formats, as 12 for 12,000,000 in the
     format #,##0,,
     """
-    formats: dict[str, dict[str, None]] = {}
-    for series in grid.series:
-        if read_divisor(series.number_format) > 1:
-            labels = formats.setdefault(series.number_format, {})
-            labels[_shorten(series.label)] = None
+    series_of = group_pairs((series.number_format, series) for series in grid.series)
     notes = []
-    for number_format, labels in formats.items():
-        notes.append(
-            f"texts of {listed(list(labels), 3)} are scaled by their format "
-            f"{number_format}: 1 is {read_divisor(number_format):,}"
-        )
+    for number_format, all_series in series_of.items():
+        divisor = read_divisor(number_format)
+        if divisor > 1:
+            labels = _list_labels(all_series)
+            notes.append(
+                f"texts of {labels} are scaled by their format {number_format}: 1 is "
+                f"{divisor:,}"
+            )
     return "; ".join(notes)
 
 
@@ -160,14 +159,9 @@ def _note_containing_paths(grid: Grid) -> str:
     )
 
 
-def _list_labels(grid: Grid, series_ids: Iterable[str]) -> str:
-    labels: dict[str, None] = {}
-    for series_id in series_ids:
-        label = series_id
-        if series_id in grid.by_id:
-            label = grid.by_id[series_id].label
-        labels[_shorten(label)] = None
-    return listed(list(labels), _MOST_LABELS)
+def _list_labels(all_series: Iterable[CatalogueSeries]) -> str:
+    labels = [_shorten(series.label) for series in all_series]
+    return listed(list(dict.fromkeys(labels)), _MOST_LABELS)
 
 
 def describe_rows(rows: Iterable[Row], *, all_rows: bool = True) -> Iterator[str]:
@@ -178,27 +172,27 @@ def describe_rows(rows: Iterable[Row], *, all_rows: bool = True) -> Iterator[str
         all_rows: False: only of labels with two or more descriptions.
     """
     names = name_rows(list(rows), group_names=True)
-    by_label: dict[str, dict[str, dict[str, None]]] = {}
+    pairs = []
     for row, texts in names.texts.items():
         columns = dict(zip(names.heads, texts, strict=True))
         label = columns.pop("series", row.label)
         name = columns.get("entity") or join_texts(columns.values())
-        by_text = by_label.setdefault(_shorten(label), {})
         text = _shorten(row.series.description.strip())
-        by_text.setdefault(text, {})[_shorten(name)] = None
-    lines = []
-    labels_of: dict[str, list[str]] = {}
-    for label, by_text in by_label.items():
+        pairs.append((_shorten(label), (text, _shorten(name))))
+    lines, same_texts = [], []
+    for label, entries in group_pairs(pairs).items():
+        by_text = group_pairs(entries)
         if len(by_text) == 1:
-            (text,) = by_text
-            labels_of.setdefault(text, []).append(label)
+            same_texts.append((*by_text, label))
             continue
         # First: figures with different units look alike.
         parts = []
         for text, names_of in by_text.items():
-            parts.append(f"{listed(list(names_of), MOST_NAMED)}: {text or 'none'}")
+            parts.append(
+                f"{listed([*dict.fromkeys(names_of)], MOST_NAMED)}: {text or 'none'}"
+            )
         lines.append(f"{label}, different descriptions: {'; '.join(parts)}")
-    for text, labels in labels_of.items():
+    for text, labels in group_pairs(same_texts).items():
         if all_rows and text and labels != [text]:
             lines.append(f"{listed(labels, MOST_NAMED)}: {text}")
     yield from map(printable, lines[:MOST_NAMED])

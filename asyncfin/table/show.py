@@ -275,14 +275,16 @@ class Latest(Showable):
         empty = 0
         durations: set[int] = set()
         may_omit_values = False
-        for row in rows_of(self._grids, last=self.count):
-            empty += not row.values
-            durations.update(map(attrgetter("duration_months"), row.values))
-            last_omitted = row.grid.last_omitted
-            if last_omitted is None:
-                continue
-            if len(row.values) < self.count or min(row.values) < last_omitted:
-                may_omit_values = True
+        for grid in self._grids:
+            last_omitted = grid.last_omitted
+            for numbers in map(grid.numbers, grid.by_id):
+                periods = list(numbers)[-self.count :]
+                empty += not periods
+                durations.update(map(attrgetter("duration_months"), periods))
+                if last_omitted is None:
+                    continue
+                if len(periods) < self.count or periods[0] < last_omitted:
+                    may_omit_values = True
         lines = []
         if empty:
             lines.append(f"{empty:,} series without a value left out")

@@ -256,11 +256,11 @@ def _make_long_table(grid: Grid, columns: Sequence[Column]) -> Any:
             entries = column.list_entries(grid.catalogue, grid.series)
             array = _build_array(entries, column.type)
             arrays[column.name] = array.take(rows.series)
-        elif isinstance(column, PeriodColumn) and column.read is None:
-            arrays[column.name] = rows.numbers
-        elif isinstance(column, PeriodColumn):
+        elif isinstance(column, PeriodColumn) and column.read:
             array = _build_array(column.read(grid), column.type)
             arrays[column.name] = array.take(rows.periods)
+        elif isinstance(column, PeriodColumn):
+            arrays[column.name] = rows.numbers
     # Ordering the rows took as much memory as the table, which the pool would keep.
     pa.default_memory_pool().release_unused()
     schema = _make_schema(columns)

@@ -183,7 +183,8 @@ def describe_rows(rows: Iterable[Row], *, all_rows: bool = True) -> Iterator[str
     for label, entries in group_pairs(pairs).items():
         by_text = group_pairs(entries)
         if len(by_text) == 1:
-            same_texts.append((*by_text, label))
+            (text,) = by_text
+            same_texts.append((text, label))
             continue
         # First: figures with different units look alike.
         parts = []

@@ -17,7 +17,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.model import frame
 from asyncfin.model.frame import SeriesColumn
 from asyncfin.model.period import Period
-from asyncfin.model.series import COLUMN_OF, Value
+from asyncfin.model.series import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 
@@ -100,15 +100,14 @@ def _read_report_period(field: str) -> ValueColumn:
     )
 
 
-_NAMES = [column.name for column in frame.COLUMNS]
-_FORMAT = _NAMES.index(COLUMN_OF["number_format"])
+*_SERIES_COLUMNS, _FORMAT_COLUMN = frame.COLUMNS
 COLUMNS: tuple[Column, ...] = (
-    *frame.COLUMNS[:_FORMAT],
+    *_SERIES_COLUMNS,
     *map(_read_period, PERIOD_FIELDS),
     _read_period("label", "period_label", "word"),
     PeriodColumn("number", "float64", None),
     _read_value("text", "string"),
-    frame.COLUMNS[_FORMAT],
+    _FORMAT_COLUMN,
     _read_value("value_number_format", "word", "number_format"),
     _read_value("fill_type", "word"),
     _read_value("value_version", "word"),
@@ -117,7 +116,6 @@ COLUMNS: tuple[Column, ...] = (
     ),
     *map(_read_report_period, PERIOD_FIELDS),
     _read_value("sources", "sources", kind=tuple[_Source, ...]),
-    *frame.COLUMNS[_FORMAT + 1 :],
 )
 _BY_NAME = {column.name: column for column in COLUMNS}
 # The fields that a value may be without.

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 
 from asyncfin import checks
-from asyncfin.clock import utc_text
 from asyncfin.model.series import PAGE_FIELDS
-from asyncfin.table.grid import Grid
+from asyncfin.table.grid import Grid, describe_dataset
 from asyncfin.wire.values import values_decoder
 
 _check_indent = checks.whole_number(1).optional()
@@ -31,12 +30,8 @@ def write_panel(grid: Grid, requests: int) -> str:
         array = values.get(head.series_id, nothing)
         series.append(f'{head_text},"values":{array}}}')
     series_text = ",".join(series)
-    dataset = grid.catalogue
     first_fields = {
-        "entity_id": dataset.entity_id,
-        "name": dataset.name,
-        "dataset_id": dataset.dataset_id,
-        "created_timestamp": utc_text(dataset.created_timestamp),
+        **describe_dataset(grid.catalogue),
         "value_version": grid.value_version,
         "periods": grid.periods,
     }

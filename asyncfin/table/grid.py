@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from asyncfin.clock import utc_text
 from asyncfin.errors import MalformedAnswerError, error_context
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Value
@@ -289,14 +289,20 @@ def pair_periods(periods: Sequence[Period]) -> Iterator[tuple[Period, Period]]:
         )
 
 
-def describe_panel(grid: Grid) -> dict[str, Any]:
-    """Describe a panel for the metadata of tables."""
-    dataset = grid.catalogue
+def describe_dataset(dataset: Dataset) -> dict[str, Any]:
+    """Describe a publication in the service's terms (spec 2.2)."""
     return {
         "entity_id": dataset.entity_id,
         "name": dataset.name,
         "dataset_id": dataset.dataset_id,
         "created_timestamp": utc_text(dataset.created_timestamp),
+    }
+
+
+def describe_panel(grid: Grid) -> dict[str, Any]:
+    """Describe a panel for the metadata of tables."""
+    return {
+        **describe_dataset(grid.catalogue),
         "select": str(grid.select),
         "value_version": grid.value_version,
         "periods": list(map(str, grid.periods)),

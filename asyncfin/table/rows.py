@@ -7,9 +7,10 @@ decided here. Numbers of data are never divided.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
+from operator import attrgetter
 from typing import ClassVar
 
 from attrs import define, field, frozen
@@ -78,17 +79,6 @@ class Scale:
     decimals: int = 0
     suffix: str = ""
 
-    @classmethod
-    def of(cls, values: Collection[Value], unit: Unit | None) -> "Scale":
-        """Return the scale of a row of values, in a unit if they are amounts."""
-        if unit is None or not values:
-            return cls()
-        magnitudes = _find_magnitudes(values)
-        if not magnitudes:
-            return cls(suffix=NOT_DIVIDED)
-        decimals = _SIGNIFICANT - 1 + POWERS[unit] - min(magnitudes).adjusted()
-        return cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
-
     def text(self, value: Value) -> str:
         """Return a value as a cell shows it."""
         return self._divide(value, self.decimals) or write_value(value)
@@ -129,35 +119,15 @@ class Scale:
         return "-" * (value.number < 0) + digits
 
 
-def _choose_unit(rows: Iterable[Collection[Value]]) -> Unit | None:
+def _choose_unit(rows: "Iterable[Row]") -> Unit | None:
     """Return the largest unit that the median of the rows' largest numbers reaches."""
-    magnitudes = map(_find_magnitudes, rows)
+    magnitudes = map(attrgetter("_magnitudes"), rows)
     largest = sorted(map(max, filter(None, magnitudes)))
     unit: Unit | None = None
     for name, power in POWERS.items():
         if largest and largest[(len(largest) - 1) // 2] >= 10**power:
             unit = name
     return unit
-
-
-def _find_magnitudes(values: Collection[Value]) -> list[Decimal]:
-    """Return the magnitudes of a row of amounts, without zeros; none for other rows.
-
-    Amounts have texts that are their numbers, with sign, currency and word of scale at
-    most, and one of them is large. Texts without a digit, such as "NM", are no numbers.
-    """
-    magnitudes = []
-    for value in values:
-        text = value.text.strip()
-        if text and not any(map(str.isdigit, text)):
-            continue
-        if text and not _is_amount(text, value):
-            return []
-        if value.number:
-            magnitudes.append(_read_magnitude(value))
-    if max(magnitudes, default=0) >= _LEAST:
-        return magnitudes
-    return []
 
 
 def _is_amount(text: str, value: Value) -> bool:
@@ -215,13 +185,6 @@ class Row:
         return self.series.label.strip() or self.series.metric_id
 
     @property
-    def name(self) -> str:
-        """The name of the series. It shows where a unit was requested and does not
-        hold.
-        """
-        return self.label + self.scale.suffix
-
-    @property
     def entity_id(self) -> str:
         """The entity."""
         return self.grid.catalogue.entity_id
@@ -239,9 +202,36 @@ class Row:
         return dict(entries[-self.last :])
 
     @cached_property
+    def _magnitudes(self) -> list[Decimal]:
+        """The magnitudes of a row of amounts, without zeros; none for other rows.
+
+        Amounts have texts that are their numbers, with sign, currency and word of scale
+        at most, and one of them is large. Texts without a digit, such as "NM", are no
+        numbers.
+        """
+        magnitudes = []
+        for value in self.values.values():
+            text = value.text.strip()
+            if text and not any(map(str.isdigit, text)):
+                continue
+            if text and not _is_amount(text, value):
+                return []
+            if value.number:
+                magnitudes.append(_read_magnitude(value))
+        if max(magnitudes, default=0) >= _LEAST:
+            return magnitudes
+        return []
+
+    @cached_property
     def scale(self) -> Scale:
         """How the values are written."""
-        return Scale.of(self.values.values(), self.requested_unit)
+        unit = self.requested_unit
+        if unit is None or not self.values:
+            return Scale()
+        if not self._magnitudes:
+            return Scale(suffix=NOT_DIVIDED)
+        decimals = _SIGNIFICANT - 1 + POWERS[unit] - min(self._magnitudes).adjusted()
+        return Scale(unit, min(_MOST_DECIMALS, max(0, decimals)))
 
     @property
     def unit(self) -> Unit | None:
@@ -284,12 +274,6 @@ class Row:
         """The texts that tables show, by period."""
         texts = map(self.scale.text, self.values.values())
         return dict(zip(self.values, texts, strict=True))
-
-    @property
-    def numbers(self) -> dict[Period, float]:
-        """The numbers in the unit, by period, with all their digits."""
-        numbers = map(self.scale.number, self.values.values())
-        return dict(zip(self.values, numbers, strict=True))
 
     @property
     def fields(self) -> dict[str, str | None]:
@@ -353,8 +337,7 @@ def rows_of(
         for series in grid.series:
             rows.append(Row(grid, series, unit, last))
     if unit == "auto":
-        values = [row.values.values() for row in rows]
-        shared_unit = _choose_unit(values)
+        shared_unit = _choose_unit(rows)
         for row in rows:
             row.requested_unit = shared_unit
     return rows

@@ -36,8 +36,8 @@ async def test_amounts_are_divided(texts: list[tuple[float, str]], shown: list[s
     panel = await panel_with(*texts)
     (row,) = panel.rows(unit="billions")
     assert [*row.texts.values()] == shown
-    assert (row.unit, row.name) == ("billions", "Label of Sales")
-    numbers = [*row.numbers.values()]
+    assert (row.unit, row.scale.suffix) == ("billions", "")
+    numbers = [*map(row.scale.number, row.values.values())]
     assert numbers == [number / 10**9 for number, _ in texts]
     for text in (str(panel.show("billions", width=200)), unescape(panel.show("billions")._repr_html_())):
         assert "in billions" in text
@@ -69,8 +69,8 @@ async def test_other_rows_stay(texts: list[tuple[float, str]]) -> None:
     panel = await panel_with(*texts)
     (row,) = panel.rows(unit="millions")
     assert [*row.texts.values()] == [text for _, text in texts]
-    assert [*row.numbers.values()] == [number for number, _ in texts]
-    assert (row.unit, row.name) == (None, "Label of Sales (not divided)")
+    assert [*map(row.scale.number, row.values.values())] == [number for number, _ in texts]
+    assert (row.unit, row.scale.suffix) == (None, " (not divided)")
     for text in (str(panel.show("millions")), panel.show("millions")._repr_html_()):
         assert "Label of Sales (not divided)" in text
         assert "in millions" not in text
@@ -113,4 +113,4 @@ async def test_auto_unit_follows_the_median() -> None:
         panel = await panel_with((largest, f"{largest:,}"), (-2, "-2"))
         (row,) = panel.rows(unit="auto")
         assert row.unit == unit
-        assert row.name == "Label of Sales"
+        assert row.scale.suffix == ""

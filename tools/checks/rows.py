@@ -250,8 +250,9 @@ def expect_rows(
                     f"rows {key}: {row.unit} {[*row.texts.values()]}, must be "
                     f"{row_unit} {texts}"
                 )
-            if bool(unit) and row.name.endswith(" (not divided)") != (not row_unit):
-                wrong.append(f"name {row.name!r} of {key}, unit {row_unit!r}")
+            suffix = row.scale.suffix
+            if bool(unit) and (suffix == " (not divided)") != (not row_unit):
+                wrong.append(f"suffix {suffix!r} of {key}, unit {row_unit!r}")
             if row.percent != factor:
                 wrong.append(f"percent of {key}: {row.percent}, must be {factor}")
     return expected_rows, (count, wrong)

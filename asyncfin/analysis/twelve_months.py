@@ -119,13 +119,16 @@ def last_twelve_months(
     has_lines = False
     for group in split_by_publication(panels):
         ends = _list_ends(group)
+        cells_by_id = {row["series_id"]: row for row in group[0].catalogue.rows()}
         for line in make_lines(group):
             meaning = line.series[0].period_meaning
             if meaning not in words:
                 left_out[meaning] += len(line.series)
                 continue
             has_lines = True
-            rows += _make_rows(line, group[0], ends, unproven)
+            cells = cells_by_id[line.series[0].series_id]
+            cells["asked_version"] = group[0].value_version
+            rows += _make_rows(line, cells, ends, unproven)
     if left_out and not has_lines:
         raise SelectionError(
             f"no series has the period meaning {' or '.join(map(repr, words))}, of "
@@ -159,25 +162,13 @@ def _make_schema(metadata: Mapping[bytes, bytes]) -> Any:
 
 
 def _make_rows(
-    line: Line, panel: Panel, ends: Iterable[int], unproven: bool
+    line: Line, cells: Mapping[str, Any], ends: Iterable[int], unproven: bool
 ) -> list[dict[str, Any]]:
     sums = _Sums(line, unproven)
     if not sums.numbers:
         return []
-    series = line.series[0]
-    catalogue = panel.catalogue
     common = {
-        "entity_id": catalogue.entity_id,
-        "entity_name": catalogue.name,
-        "dataset_id": catalogue.dataset_id,
-        "asked_version": panel.value_version,
-        "metric_id": series.metric_id,
-        "scope_path": series.scope_path,
-        "scope_names": catalogue.scope_names(series.scopes),
-        "series_label": series.label,
-        "description": series.description,
-        "basis": series.basis,
-        "series_number_format": series.number_format,
+        **cells,
         "operands": [],
         "series_ids": [member.series_id for member in line.series],
     }

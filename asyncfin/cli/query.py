@@ -3,7 +3,7 @@ or only its plan.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _LEAST_WIDTH = 40
 # A table of latest values has all of them.
 _ALL = 10**9
-_TIME = "%Y-%m-%d %H:%M UTC"
 
 
 async def query(
@@ -153,27 +152,14 @@ def _print_result(
 
 def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> None:
     """Print the last values of each series in the form of the options."""
-    from asyncfin import Panel
-
     latest = result.latest(count)
     if form.json or form.csv:
         print_rows(latest.to_dicts(), as_json=form.json)
         return
     width = max(_LEAST_WIDTH, screen().width)
     layout = latest.show(form.unit, width, limit=_ALL)
-    panels = [result] if isinstance(result, Panel) else list(result)
-    notes = [*layout.notes, *_describe_publications(panels), *result.notes]
-    _print_layout(layout, [*notes, counted(result.requests, "request")])
-
-
-def _describe_publications(panels: Sequence["Panel"]) -> list[str]:
-    """Return a line for each publication."""
-    lines = []
-    for panel in panels:
-        dataset = panel.dataset
-        time = f"{dataset.created_timestamp:{_TIME}}"
-        lines.append(f"{dataset.name}: publication {dataset.dataset_id} of {time}")
-    return lines
+    notes = [*layout.notes, *result.notes, counted(result.requests, "request")]
+    _print_layout(layout, notes)
 
 
 def _write_options(note: str) -> str:

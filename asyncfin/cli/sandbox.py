@@ -303,19 +303,15 @@ def _make_value(value: "Value | None", period: "Period") -> dict[str, Any] | Non
     """Return a value in the shape of the wire; what the service does not state is as
     for a reported value.
     """
+    from msgspec.structs import replace
+
     if value is None:
         return None
-    report = value.report_period or period
-    year, month = report.year, report.end_month
-    sources = []
-    for source in value.sources:
-        cell = {"row_index": 0, "column_index": 0}
-        sources.append(cell | _make_plain(source))
-    return {
-        "number": value.number,
-        "text": value.text,
-        "number_format": value.number_format,
-        "fill_type": value.fill_type,
-        "report_period": {"year": year, "end_month": month, "duration_months": 0},
-        "sources": sources,
-    }
+    fields: dict[str, Any] = _make_plain(value)
+    del fields["value_version"]  # whether it is the original one, or the restated one
+    report_period = replace(value.report_period or period, duration_months=0)
+    fields["report_period"] = _make_plain(report_period)
+    for source in fields["sources"]:
+        source.setdefault("row_index", 0)
+        source.setdefault("column_index", 0)
+    return fields

@@ -23,7 +23,7 @@ from asyncfin.table.naming import SeriesNames, join_texts, name_rows
 from asyncfin.table.notes import describe_contents, describe_rows, write_heading
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.text import NOT_REQUESTED, count_fitting, figure_tables, fold
-from asyncfin.words import Unit, counted, either
+from asyncfin.words import Unit, counted, either, entity_names
 
 if TYPE_CHECKING:
     import pandas
@@ -346,8 +346,14 @@ class Latest(Showable):
             for period, text in row.texts.items():
                 cells.append([*names.name(row), period.label, text])
         notes = [*self.notes, *describe_rows(rows)]
-        if len(self._grids) == 1:
-            notes.append(describe_contents(self._grids[0])[0])
+        catalogues = [grid.catalogue for grid in self._grids]
+        company_names = entity_names(catalogues)
+        for grid in self._grids:
+            publication = describe_contents(grid)[0]
+            if companies:
+                name = company_names[grid.catalogue.entity_id]
+                publication = f"{name}: {publication}"
+            notes.append(publication)
         if hidden_count := len(cells[limit:]):
             notes.insert(0, f"{counted(hidden_count, 'more value')} not shown")
         lines = [write_heading(self._grids)]

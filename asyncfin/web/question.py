@@ -227,18 +227,14 @@ def row_text(catalogue: Catalogue, series: CatalogueSeries) -> str:
 
 
 def _list_ids(catalogue: Catalogue, series: CatalogueSeries) -> list[str]:
-    ids = [
+    metric_id, group_id, path = (
         series.metric_id,
         series.reporting_group_id,
-        format_path(series.scopes),
-    ]
-    for namesake in catalogue.by_metric[series.metric_id]:
-        if (
-            namesake is not series
-            and namesake.reporting_group_id == series.reporting_group_id
-            and namesake.scopes == series.scopes
-        ):
-            return [*ids, series.series_id]
+        series.scopes,
+    )
+    ids = [metric_id, group_id, format_path(path)]
+    if len(catalogue.by_triple[metric_id, group_id, path]) > 1:
+        ids.append(series.series_id)
     return ids
 
 

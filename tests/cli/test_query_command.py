@@ -257,6 +257,8 @@ def test_latest_values_have_their_own_periods(command: Command) -> None:
     rows = json.loads(command(*asked, "--json").out)
     assert rows
     assert re.search("^Ratios: publication ", result.out, re.MULTILINE)
+    alone = command("query", RATIOS_ENTITY, "--metric", "Revenue", "--latest", "1")
+    assert alone.out.count("publication ") == 1
     for row in rows:
         assert re.search(
             rf"{row['entity_name']}.* {row['period_label']} +{re.escape(row['text'])}", result.out

@@ -9,6 +9,7 @@ are numbers such as 0.12 and such as 12.
 
 from collections.abc import Collection, Sequence
 from functools import partial
+from itertools import islice
 from math import ceil, floor, inf, log10
 from operator import attrgetter
 from textwrap import fill
@@ -62,6 +63,7 @@ _MAGNITUDES = {
     1e3: " k",
 }
 
+_read_entity_id = attrgetter("row.entity_id")
 # What series of different reporting groups have in common.
 _read_meaning = attrgetter(
     "entity_id",
@@ -79,11 +81,6 @@ class _Line:
     row: Row
     duration: int
     points: Sequence[tuple[Period, float]]
-
-    @property
-    def key(self) -> tuple[Row, int]:
-        """What distinguishes a line of a chart."""
-        return self.row, self.duration
 
     @property
     def scale(self) -> tuple[str, int]:
@@ -147,16 +144,15 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
             layout="constrained",
         )
         all_axes = list(stack[:, 0])
-    keys = []
-    for chart in charts.values():
-        keys.append(list(map(attrgetter("key"), chart)))
-    entity_ids = list(map(attrgetter("row.entity_id"), earlier))
+    entity_ids = list(map(_read_entity_id, earlier))
     entity_ids += map(attrgetter("catalogue.entity_id"), grids)
-    colours = Row.colours(keys, entity_ids)
+    colours = Row.colours(
+        [list(map(_read_entity_id, chart)) for chart in charts.values()], entity_ids
+    )
     missing = _name_missing(grids, all_lines, rows)
-    for axes, chart in zip(all_axes, charts.values(), strict=True):
-        for line in chart[len(earlier) :]:
-            number = colours[line.key]
+    for axes, chart, numbers in zip(all_axes, charts.values(), colours, strict=True):
+        coloured_lines = zip(chart, numbers, strict=True)
+        for line, number in islice(coloured_lines, len(earlier), None):
             (artist,) = axes.plot(
                 *line.list_coordinates(),
                 color=f"C{number % _COLOURS}",

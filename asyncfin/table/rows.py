@@ -7,9 +7,10 @@ decided here. Numbers of data are never divided.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import ClassVar
 
@@ -297,30 +298,28 @@ class Row:
 
     @staticmethod
     def colours(
-        charts: "Iterable[Iterable[tuple[Row, int]]]", entity_ids: Iterable[str]
-    ) -> "dict[tuple[Row, int], int]":
-        """Return the number of each line's colour: a company has one in all charts.
+        charts: Iterable[Sequence[str]], entity_ids: Iterable[str]
+    ) -> list[list[int]]:
+        """Return the numbers of the colours of each chart's lines: a company has one in
+        all charts.
 
         The second line of a company in a chart has its second colour, and so on.
 
         Args:
-            charts: the lines of each chart, also those without a value. A line is a row
-                and the months of its periods, 0 without a value.
+            charts: the entity of each line, of each chart.
             entity_ids: the entities in the order in which they get colours.
         """
-        lines_of: dict[tuple[int, int], list[tuple[Row, int]]] = {}
         order = list(dict.fromkeys(entity_ids))
+        places_of_charts = []
         for chart in charts:
             counts: Counter[str] = Counter()
-            for line in chart:
-                entity_id = line[0].entity_id
-                place = order.index(entity_id), counts[entity_id]
-                lines_of.setdefault(place, []).append(line)
+            places = []
+            for entity_id in chart:
+                places.append((order.index(entity_id), counts[entity_id]))
                 counts[entity_id] += 1
-        colours: dict[tuple[Row, int], int] = {}
-        for number, place in enumerate(sorted(lines_of)):
-            colours |= dict.fromkeys(lines_of[place], number)
-        return colours
+            places_of_charts.append(places)
+        all_places = sorted(set(chain.from_iterable(places_of_charts)))
+        return [list(map(all_places.index, places)) for places in places_of_charts]
 
 
 def rows_of(

@@ -182,18 +182,18 @@ def make_charts(groups: Sequence[Group], *, by_metric: bool) -> list[Chart]:
     """Make the charts of the groups that have a value."""
     entity_ids: dict[str, None] = {}
     lines_of_groups = []
-    keys_of_groups = []
+    companies_of_groups = []
     for group in groups:
         for entry in group:
             entity_ids[entry.row.entity_id] = None
         lines = list_lines(group)
         lines_of_groups.append(lines)
-        keys_of_groups.append([(line.entry.row, line.months) for line in lines])
-    colours = Row.colours(keys_of_groups, entity_ids)
+        companies_of_groups.append([line.entry.row.entity_id for line in lines])
+    colours = Row.colours(companies_of_groups, entity_ids)
     charts = []
-    for group, lines in zip(groups, lines_of_groups, strict=True):
+    for group, lines, numbers in zip(groups, lines_of_groups, colours, strict=True):
         if lines:
-            chart = _make_chart(group, lines, colours)
+            chart = _make_chart(group, lines, numbers)
             charts.append(chart)
     return charts
 
@@ -217,7 +217,7 @@ def list_lines(group: Group) -> list[Line]:
 def _make_chart(
     group: Group,
     lines: Sequence[Line],
-    colours: Mapping[tuple[Row, int], int],
+    colours: Sequence[int],
 ) -> Chart:
     omitted_count = max(0, len(lines) - MAX_LINES)
     lines = lines[:MAX_LINES]
@@ -242,7 +242,7 @@ def _make_chart(
 def _draw(
     lines: Sequence[Line],
     names: Mapping[Entry, str],
-    colours: Mapping[tuple[Row, int], int],
+    colours: Iterable[int],
 ) -> dict[str, object]:
     """Make what the script draws: see `Chart.drawing`."""
     # The x axis has the fiscal ends, each with the label of its longest period.
@@ -253,14 +253,14 @@ def _draw(
     ends = list(labels)
     has_durations = len({line.months for line in lines}) > 1
     drawn_lines = []
-    for line in lines:
+    for line, colour in zip(lines, colours, strict=False):
         row = line.entry.row
         label = names[line.entry]
         if has_durations:
             label += f" / {counted(line.months, 'month')}"
         drawn_line = {
             "label": label + row.scale.suffix,
-            "colour": colours[row, line.months],
+            "colour": colour,
         }
         drawn_lines.append(drawn_line | _draw_line(line, ends))
     row = lines[0].entry.row

@@ -19,6 +19,7 @@ from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa
 from asyncfin.table.block import pick_series
 from asyncfin.table.columns import (
+    COLUMNS,
     PERIOD_FIELDS,
     Column,
     Layout,
@@ -72,7 +73,7 @@ def make_table(
         has_labels = entities if labels is None else labels
         table = _make_wide_table(grids, names, labels=has_labels, entities=entities)
     else:
-        chosen_columns = choose_columns(names)
+        chosen_columns = choose_columns(names or COLUMNS, COLUMNS)
         tables = [_make_long_table(grid, chosen_columns) for grid in grids]
         tables = tables or [_make_schema(chosen_columns).empty_table()]
         table = pa.concat_tables(tables).unify_dictionaries()
@@ -103,12 +104,17 @@ def _make_wide_table(
     """
     names = _name_columns(grids, labels=labels, entities=entities)
     periods = _find_periods(grids)
+    by_name = dict(zip(names.values(), names, strict=True))
     if columns is None:
         index_names = [_PERIOD] if labels else PERIOD_FIELDS
-        column_names = [*index_names, *names.values()]
+        column_names = [*index_names, *by_name]
     else:
-        column_names = _choose_columns(columns, names)
-    by_name = dict(zip(names.values(), names, strict=True))
+        own_names = {name: [name] for name in (*_INDEX, *by_name)}
+        # A series id means every series that has it.
+        ids = group_pairs((row.series.series_id, name) for row, name in names.items())
+        names_of = own_names | ids | own_names
+        chosen_names = chain.from_iterable(choose_columns(columns, names_of))
+        column_names = list(dict.fromkeys(chosen_names))
     fields, arrays = [], []
     for name in column_names:
         cells = None
@@ -175,24 +181,6 @@ def _find_periods(grids: Sequence[Grid]) -> list[Period]:
     return periods
 
 
-def _choose_columns(columns: Iterable[str], names: Mapping[Row, str]) -> list[str]:
-    """Return the names of the requested columns; a series id means every series that
-    has it.
-    """
-    names_of = group_pairs((row.series.series_id, name) for row, name in names.items())
-    for name in (*_INDEX, *names.values()):
-        names_of[name] = [name]
-    column_names: dict[str, None] = {}
-    for name in columns:
-        if name not in names_of:
-            raise SelectionError(
-                f"columns must be {', '.join(_INDEX)} or series of the table, not "
-                f"{name!r}"
-            )
-        column_names |= dict.fromkeys(names_of[name])
-    return list(column_names)
-
-
 def _set_index(names: Sequence[str]) -> bytes:
     """Return the metadata that make columns the index of a DataFrame."""
     index = list(filter(_INDEX.__contains__, names))
@@ -218,15 +206,14 @@ def _check_once(grids: Iterable[Grid], *, layout: str) -> None:
         SelectionError: they do. In the long layout, parts of a series at different
             periods are allowed.
     """
-    versions: dict[tuple[str, str, str], list[Grid]] = {}
+    pairs = []
     for grid in grids:
         catalogue = grid.catalogue
         publication = publication_id(catalogue.dataset_id)
-        key = (catalogue.entity_id, publication, grid.value_version)
-        versions.setdefault(key, []).append(grid)
+        pairs.append(((catalogue.entity_id, publication, grid.value_version), grid))
     # Within a version: to compare each panel with all others takes seconds for a
     # thousand.
-    for same_version in versions.values():
+    for same_version in group_pairs(pairs).values():
         for grid, later_grid in combinations(same_version, 2):
             is_apart = set(grid.periods).isdisjoint(later_grid.periods)
             twice = sorted(grid.by_id.keys() & later_grid.by_id.keys())

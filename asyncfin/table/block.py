@@ -19,7 +19,7 @@ from collections.abc import (
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, count, pairwise
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -83,9 +83,10 @@ class Axis:
         """Return entries given in the page's own order, oldest period first."""
         if self.rank is None:
             return entries
-        pairs = zip(self.rank, entries, strict=True)
-        sorted_pairs = sorted(pairs, key=itemgetter(0))
-        return list(map(itemgetter(1), sorted_pairs))
+        sorted_entries = list(entries)
+        for index, entry in zip(self.rank, entries, strict=True):
+            sorted_entries[index] = entry
+        return sorted_entries
 
 
 def find_indices(

@@ -5,10 +5,18 @@ dictionary-encoded. Columns of a series or a period cost one lookup a row. Colum
 value decode its bytes, and of those only the chosen fields.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -20,6 +28,9 @@ from asyncfin.model.period import Period
 from asyncfin.model.series import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
+from asyncfin.words import listed
+
+T = TypeVar("T")
 
 Layout: TypeAlias = Literal["long", "wide"]
 check_layout = checks.one_of("long", "wide")
@@ -101,7 +112,7 @@ def _read_report_period(field: str) -> ValueColumn:
 
 
 *_SERIES_COLUMNS, _FORMAT_COLUMN = frame.COLUMNS
-COLUMNS: tuple[Column, ...] = (
+_COLUMNS: tuple[Column, ...] = (
     *_SERIES_COLUMNS,
     *map(_read_period, PERIOD_FIELDS),
     _read_period("label", "period_label", "word"),
@@ -117,7 +128,7 @@ COLUMNS: tuple[Column, ...] = (
     *map(_read_report_period, PERIOD_FIELDS),
     _read_value("sources", "sources", kind=tuple[_Source, ...]),
 )
-_BY_NAME = {column.name: column for column in COLUMNS}
+COLUMNS = {column.name: column for column in _COLUMNS}
 # The fields that a value may be without.
 _DEFAULTS = {}
 for _field in msgspec.structs.fields(Value):
@@ -137,20 +148,18 @@ def make_decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     return ArraysDecoder(observation)
 
 
-def choose_columns(names: Iterable[str] | None) -> tuple[Column, ...]:
-    """Return the columns of these names, in this order, or all for None.
+def choose_columns(names: Iterable[str], columns: Mapping[str, T]) -> list[T]:
+    """Return columns by their names, in this order.
 
     Raises:
         SelectionError: a column is unknown.
     """
-    if names is None:
-        return COLUMNS
-    columns = []
+    chosen_columns = []
     for name in names:
-        if name not in _BY_NAME:
-            text = suggest.quote_unknown(name, suggest.find_close(name, _BY_NAME))
+        if name not in columns:
+            text = suggest.quote_unknown(name, suggest.find_close(name, columns))
             raise SelectionError(
-                f"columns: no column {text}; there are {', '.join(_BY_NAME)}"
+                f"columns: no column {text}; there are {listed(list(columns), 40)}"
             )
-        columns.append(_BY_NAME[name])
-    return tuple(columns)
+        chosen_columns.append(columns[name])
+    return chosen_columns

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import filterfalse
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from attrs import evolve, field, frozen
@@ -188,7 +186,7 @@ class Panel(Result):
     @property
     def series_ids(self) -> tuple[str, ...]:
         """The ids of the series, in catalogue order."""
-        return tuple(map(attrgetter("series_id"), self._grid.series))
+        return tuple(self._grid.by_id)
 
     @property
     def anchored_by(self) -> tuple[str, ...]:
@@ -333,10 +331,8 @@ class Panel(Result):
         Raises:
             MalformedAnswerError: a value breaks the spec.
         """
-        with self._grid.error_context():
-            for block, rows in self._grid.rows():
-                for row in rows:
-                    self._grid.store.values(block, row)
+        for series_id in self._grid.by_id:
+            self._grid.values(series_id)
 
     def where(self, predicate: Callable[[Series], bool]) -> "Panel":
         """Return the panel of the series for which the predicate is true, at the same
@@ -376,9 +372,11 @@ class Panel(Result):
             for period in remaining:
                 self.periods.index(period)
         removed_periods = set(self._grid.periods).difference(remaining)
-        query_periods = filterfalse(
-            removed_periods.__contains__, self._grid.query_periods
-        )
+        query_periods = [
+            period
+            for period in self._grid.query_periods
+            if period not in removed_periods
+        ]
         grid = evolve(self._grid, periods=remaining, query_periods=tuple(query_periods))
         return evolve(self, grid=grid)
 

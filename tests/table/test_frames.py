@@ -111,7 +111,7 @@ def test_columns_are_in_the_requested_order(panel: Panel) -> None:
         panel.to_arrow("tall")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("column", [each.name for each in COLUMNS])
+@pytest.mark.parametrize("column", [*COLUMNS])
 def test_column_is_the_same_alone(panel: Panel, column: str) -> None:
     """What is chosen decides what is made, not what is in it."""
     assert panel.to_arrow(columns=[column]).column(0).equals(panel.to_arrow().column(column))
@@ -147,7 +147,7 @@ async def test_column_decodes_its_own_field_only(field: str, to: Any, column: st
     with pytest.raises(MalformedAnswerError, match=where) as caught:
         panel.to_arrow(columns=[column])
     assert caught.value.entity_id == ENTITY_ID
-    untouched = [each.name for each in COLUMNS if each.name != column and not each.name.startswith("report_")]
+    untouched = [name for name in COLUMNS if name != column and not name.startswith("report_")]
     assert panel.to_arrow(columns=untouched).num_rows == 1
     with pytest.raises(MalformedAnswerError):
         panel.to_arrow()

@@ -1,7 +1,6 @@
 """Why a cell of a panel is empty, as far as its responses and its catalogue show."""
 
 import json
-from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from asyncfin.errors import printable
@@ -17,58 +16,48 @@ def explain_cell(grid: Grid, series: CatalogueSeries, period: Period) -> str | N
     observed_periods = grid.find_periods(series.series_id)
     if period in observed_periods:
         return None
-    return next(_list_reasons(grid, series, period, observed_periods))
-
-
-def _list_reasons(
-    grid: Grid,
-    series: CatalogueSeries,
-    period: Period,
-    observed_periods: Sequence[Period],
-) -> Iterator[str]:
-    """Yield all reasons that apply, in their order; at least one."""
     if series.series_id in grid.unlisted_ids:
-        yield "unlisted: the service left the series out of its responses"
+        return "unlisted: the service left the series out of its responses"
     catalogue_periods = grid.catalogue.periods  # oldest first
     ends = list(map(attrgetter("fiscal_end"), catalogue_periods))
     if not ends or not ends[0] <= period.fiscal_end <= ends[-1]:
         span_text = spanned(catalogue_periods) or "it has no periods"
-        yield f"outside the catalogue's span: {span_text}"
-    for inactive in _find_inactive_scopes(grid, series.scopes, period):
-        yield f"inactive scope: {inactive}"
+        return f"outside the catalogue's span: {span_text}"
+    if inactive := _describe_inactive_scope(grid, series.scopes, period):
+        return f"inactive scope: {inactive}"
     if not grid.covers(period):
-        yield f"not requested: the query does not include {period}"
-    months = period.duration_months
-    durations = group_by_duration(observed_periods)
-    of_duration = durations.get(months, [])
+        return f"not requested: the query does not include {period}"
     # In these the series may have values, so nothing is claimed about them.
     unknown = []
     for candidate in catalogue_periods:
-        if candidate.duration_months == months and not grid.covers(candidate):
+        is_alike = candidate.duration_months == period.duration_months
+        if is_alike and not grid.covers(candidate):
             unknown.append(candidate)
+    durations = group_by_duration(observed_periods)
+    of_duration = durations.get(period.duration_months, [])
     if durations and not of_duration:
         *shorter, longest = sorted(durations)
         lengths = [*map(str, shorter), counted(longest, "month")]
         limit = ""
         if unknown:
             limit = ", as far as the query includes them"
-        yield f"values for other durations only: {either(lengths, 'and')}{limit}"
+        return f"values for other durations only: {either(lengths, 'and')}{limit}"
     if of_duration:
         first, last = of_duration[0], of_duration[-1]
         if period < first and first <= min(unknown, default=first):
-            yield f"before the first value of the series: {first}"
+            return f"before the first value of the series: {first}"
         if period > last and last >= max(unknown, default=last):
-            yield f"after the last value of the series: {last}"
+            return f"after the last value of the series: {last}"
     if period not in grid.catalogue_periods:
-        yield f"the catalogue does not have {period}"
+        return f"the catalogue does not have {period}"
     if period not in grid.populated:
-        yield f"no requested series has a value in {period}"
-    yield "no value"
+        return f"no requested series has a value in {period}"
+    return "no value"
 
 
-def _find_inactive_scopes(grid: Grid, path: ScopePath, period: Period) -> Iterator[str]:
-    """Yield the scopes of a path that were not active in any month of a period, and
-    when they were active.
+def _describe_inactive_scope(grid: Grid, path: ScopePath, period: Period) -> str:
+    """Describe when the first scope of a path that was not active in any month of a
+    period was active; "" if all were.
     """
     for scope in grid.catalogue.listed_scopes(path):
         start, end = scope.active_start, scope.active_end
@@ -82,4 +71,5 @@ def _find_inactive_scopes(grid: Grid, path: ScopePath, period: Period) -> Iterat
             bounds = f"from {write_fiscal_month(start)}" if start else ""
             if end:
                 bounds += f" until {write_fiscal_month(end)}"
-            yield f"{name} was active {bounds.strip()}"
+            return f"{name} was active {bounds.strip()}"
+    return ""

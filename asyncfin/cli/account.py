@@ -119,12 +119,9 @@ async def check(
 async def cache(
     *,
     folder: Annotated[
-        str | None,
-        Parameter(name="--cache", help="The cache's folder.", env_var="ASYNCFIN_CACHE"),
+        str | None, Parameter(name="--cache", env_var="ASYNCFIN_CACHE")
     ] = None,
-    clear: Annotated[
-        bool, Parameter(help="Clear it, for all accounts of the folder.")
-    ] = False,
+    clear: bool = False,
     json: AsJson = False,
 ) -> None:
     """Show the size of the cache in a folder, or clear it.
@@ -132,6 +129,10 @@ async def cache(
     It costs no request. Other processes may continue to use the folder.
 
       asyncfin cache --cache ~/.cache/asyncfin --clear
+
+    Args:
+        folder: The cache's folder.
+        clear: Clear it, for all accounts of the folder.
     """
     if folder is None:
         raise UsageError("no cache is given: set ASYNCFIN_CACHE or give --cache FOLDER")
@@ -158,16 +159,8 @@ async def cache(
 
 
 async def status(
-    *places: Annotated[
-        str, Parameter(help="The folder or s3:, gs: or az: prefix of an extraction.")
-    ],
-    resume: Annotated[
-        bool,
-        Parameter(
-            help="First end a pause and a used-up allowance of ASYNCFIN_BUCKET.",
-            negative="",
-        ),
-    ] = False,
+    *places: str,
+    resume: bool = False,
     json: AsJson = False,
 ) -> None:
     """Show extractions, the shared bucket and the cache.
@@ -180,6 +173,10 @@ async def status(
     exist is an error.
 
       asyncfin status prices/ s3://figures/prices
+
+    Args:
+        places: The folder or s3:, gs: or az: prefix of an extraction.
+        resume: First end a pause and a used-up allowance of ASYNCFIN_BUCKET.
     """
     for place in places:
         if ":/" not in place and not has_path(place, folder=True):

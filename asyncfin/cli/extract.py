@@ -82,7 +82,7 @@ class Run:
     refresh: bool = False
     replace: bool = False
     fresh_for: Annotated[timedelta | None, Parameter(converter=_parse_duration)] = None
-    allow_missing: Annotated[bool, Parameter(negative="")] = False
+    allow_missing: bool = False
     wait: bool = False
     max_outage: float | None = None
     no_lock: bool = False

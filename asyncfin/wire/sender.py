@@ -182,11 +182,13 @@ class Sender:
         """
         loop_state = self._share()
         start: Start = loop_state.loop.create_future()
-        # While all slots are in use, another request may wait for a silent service.
-        patience = _SLOT_PATIENCE if loop_state.slots.locked() else None
         task = loop_state.run(call(start))
         reason = None  # the caller has left
         try:
+            await asyncio.sleep(0)  # for the task to take a slot
+            # While all slots are in use, another request may wait for a silent service.
+            is_queued = loop_state.slots.locked() and not start.done()
+            patience = _SLOT_PATIENCE if is_queued else None
             either: list[asyncio.Future[Any]] = [task, start]
             await asyncio.wait(either, timeout=patience, return_when="FIRST_COMPLETED")
             if start.done():

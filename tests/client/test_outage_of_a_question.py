@@ -97,6 +97,17 @@ async def test_silent_service_serves_stale_results(rate: int, in_flight: int) ->
 
 
 @pytest.mark.virtual
+@pytest.mark.parametrize("in_flight", [1, 8])
+async def test_burst_waits_for_a_silent_service_once(in_flight: int) -> None:
+    """Visitors of one moment do not wait for one another's two seconds."""
+    async with warm(30, max_in_flight=in_flight) as (figures, client, _, _):
+        figures.step = hanging()
+        results = await asyncio.gather(*(visit(client, number) for number in range(30)))
+        assert failures(results) == []
+        assert max(seconds for _, seconds, _ in results) < 3
+
+
+@pytest.mark.virtual
 async def test_silence_during_another_process_claim() -> None:
     """A stale catalogue waits for the metadata alone, not for the claim of another process."""
     cache = DictCache()

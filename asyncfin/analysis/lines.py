@@ -72,8 +72,8 @@ def split_by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
 def make_lines(panels: Sequence[Panel]) -> list[Line]:
     """The lines of panels of one publication and value version, in catalogue order.
 
-    Series with one meaning are one line, unless two of them have different numbers in
-    one period: then each is a line by itself.
+    Series with one meaning are one line, unless two of them are of one reporting group,
+    or have different numbers in one period: then each is a line by itself.
     """
     catalogue = panels[0].catalogue
     numbers: dict[str, dict[Period, float]] = {}
@@ -105,9 +105,14 @@ def make_lines(panels: Sequence[Panel]) -> list[Line]:
 
 
 def _join_numbers(
-    members: Iterable[CatalogueSeries], numbers: Mapping[str, Mapping[Period, float]]
+    members: Sequence[CatalogueSeries], numbers: Mapping[str, Mapping[Period, float]]
 ) -> dict[Period, float] | None:
-    """The numbers of all members by period, or None if two differ in a period."""
+    """The numbers of all members by period, or None if two differ in a period or are
+    of one reporting group.
+    """
+    groups = {series.reporting_group_id for series in members}
+    if len(groups) < len(members):
+        return None
     numbers_by_period: dict[Period, float] = {}
     for series in members:
         for period, number in numbers[series.series_id].items():

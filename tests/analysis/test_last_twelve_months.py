@@ -243,6 +243,22 @@ async def latest(numbers: Mapping[Period, float], **options: Any) -> dict[str, A
     return dict(row)
 
 
+async def test_series_of_one_group_are_not_added_up() -> None:
+    """Only groups say the same of a company twice: two series of a group are two lines."""
+    proof = {Period(2023, month, 3): 100.0 for month in (3, 6, 9, 12)}
+    numbers = {
+        "Sales.annual": proof | {of("FY2023"): 400.0, Period(2024, 3, 3): 100.0},
+        "Sales.quarterly": {Period(2024, month, 3): 7.0 for month in (6, 9, 12)},
+    }
+    joined = last_twelve_months(await panel_with(numbers)).to_pylist()
+    assert joined[-1]["number"] == 121
+    panel = await panel_with(numbers, reporting_group_id="annual")
+    rows = last_twelve_months(panel).to_pylist()
+    sums = {(row["year"], row["end_month"]): row["number"] for row in rows}
+    assert (sums[2024, 3], sums[2024, 12]) == (400, None)
+    assert {len(row["series_ids"]) for row in rows} == {1}
+
+
 async def test_halves_prove_that_line_adds_up() -> None:
     """40 and 60 are 100: 45 after it makes 105. Without the second half nothing shows it."""
     proven = await latest(HALVES)

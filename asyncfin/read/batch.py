@@ -21,7 +21,7 @@ from asyncfin.tasks import finish
 from asyncfin.wire.pages import planned_pages
 
 _TOO_LARGE = 413
-_TOO_WIDE = "narrow the query: the service does not accept one of this size"
+_TOO_WIDE = "narrow the query: the service may not accept one of this size"
 _CURSOR_REJECTED = "the service rejected a cursor that it had sent; query again"
 
 

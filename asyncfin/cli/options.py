@@ -261,8 +261,8 @@ class QueryForm(Form):
 _ID = re.compile(r"O-\w{32}", re.ASCII)
 # Where there is no file of names.
 _NO_NAMES = (
-    ": give its id, O- and 32 characters, or write a file of names first "
-    "(`asyncfin names --help`)"
+    ": give its id, O- and 32 characters, or a file of names by --names or "
+    "ASYNCFIN_NAMES (`asyncfin names` writes one)"
 )
 
 

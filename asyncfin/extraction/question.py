@@ -104,5 +104,6 @@ def differences(text: str, old_text: str) -> str:
 def _write_words(query: Mapping[str, Any], name: str) -> str:
     """Return a part of a query as words: ``Annual last 2``."""
     text = json.dumps(query.get(name), ensure_ascii=False, separators=(", ", " "))
-    words = re.sub('[][{}"]', "", text).strip()
+    # A fiscal month is a label of no months there.
+    words = re.sub('[][{}"]|-00M', "", text).strip()
     return shorten(words or "all", 200)

@@ -53,7 +53,8 @@ _ADVICE: dict[type[Exception], str] = {
     RequestLimitError: "Call again with the same arguments to go on.",
     AllowanceExhaustedError: "Do not call again before resume_at.",
     RateLimitedError: "Wait retry_after_seconds, then call again.",
-    SelectionError: "Correct the arguments; find_series gives the names of series.",
+    SelectionError: "Correct the arguments; list_entities has the names of companies, "
+    "find_series those of series.",
     NotFoundError: "Choose a company from list_entities.",
     AuthenticationError: "Tell the user that the service rejected the access token.",
     PermissionDeniedError: "Tell the user that the account may not read this.",
@@ -188,7 +189,7 @@ def error_result(error: AsyncfinError) -> CallToolResult:
         "resume_at": None if resume_at is None else utc_text(resume_at),
         "do": advice,
     }
-    text = f"{type(error).__name__}: {message} {advice}"
+    text = f"{type(error).__name__}: {message}. {advice}"
     return CallToolResult(
         content=[TextContent(text=text)], structured_content=facts, is_error=True
     )

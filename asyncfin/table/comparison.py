@@ -96,7 +96,10 @@ class Comparison(Result):
             raise KeyError(
                 f"{entity_id} could not be read: {type(error).__name__}: {error}"
             )
-        raise KeyError(f"{entity_id} is not an entity of this comparison")
+        raise KeyError(
+            f"{entity_id!r} is not an entity of this comparison; its keys are entity "
+            "ids, as in `panels`"
+        )
 
     @property
     def periods(self) -> tuple[Period, ...]:

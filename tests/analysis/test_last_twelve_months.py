@@ -243,7 +243,7 @@ async def latest(numbers: Mapping[Period, float], **options: Any) -> dict[str, A
     return dict(row)
 
 
-async def test_series_of_one_group_are_not_added_up() -> None:
+async def test_series_of_one_group_stay_apart() -> None:
     """Only groups say the same of a company twice: two series of a group are two lines."""
     proof = {Period(2023, month, 3): 100.0 for month in (3, 6, 9, 12)}
     numbers = {

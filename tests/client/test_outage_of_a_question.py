@@ -98,7 +98,7 @@ async def test_silent_service_serves_stale_results(rate: int, in_flight: int) ->
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("in_flight", [1, 8])
-async def test_burst_waits_for_a_silent_service_once(in_flight: int) -> None:
+async def test_burst_waits_once_for_silence(in_flight: int) -> None:
     """Visitors of one moment do not wait for one another's two seconds."""
     async with warm(30, max_in_flight=in_flight) as (figures, client, _, _):
         figures.step = hanging()

@@ -272,7 +272,6 @@ def open_feed(address: str | os.PathLike[str]) -> Feed:
     """
     library("pyarrow.parquet", "arrow")
     feed = Feed(place_of(address))
-    feed.check_head()
     if not feed.runs():
         check_exists(feed.place)
         raise ManifestMismatchError(

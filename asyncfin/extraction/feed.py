@@ -31,7 +31,7 @@ from asyncfin.analysis.changes import (
     SeriesKey,
 )
 from asyncfin.errors import ManifestMismatchError
-from asyncfin.extraction.place import Place, Timestamp, structure
+from asyncfin.extraction.place import Place, Timestamp
 from asyncfin.extraction.record import METADATA, Record, open_parquet
 from asyncfin.optional import pa, parquet
 
@@ -136,10 +136,12 @@ class Feed:
         return f"{self._folder}/{run}.parquet"
 
     def runs(self) -> list[str]:
-        """Return the names of the runs, oldest first."""
-        names = self.place.names(self._folder)
+        """Return the names of the runs, oldest first; the last run's file is there."""
+        # Before the runs are listed: a run that finishes in between is not missing.
+        head = self.place.read_bytes(f"{self._folder}/head")
         runs = []
-        for name in names:
+        for path in self.place.parquet_paths(self._folder):
+            name = path.removeprefix(f"{self._folder}/")
             run = name.removesuffix(".parquet")
             runs.append(run)
             if not is_run(run):
@@ -147,12 +149,22 @@ class Feed:
                     f"{self} contains {run}.parquet, which is not a run's file: remove "
                     "it"
                 )
+        if head is None:
+            return runs
+        last = head.decode(errors="replace").partition("\n")[0]
+        if not is_run(last):
+            raise ManifestMismatchError(
+                f"{self}: head is damaged: restore it, or delete it if no run's file "
+                "is missing"
+            )
+        if last not in runs:
+            raise self._describe_break(last, "head names it")
         return runs
 
     def footer(self, run: str) -> RunFooter:
         """Return the footer of a run's file."""
         with self._open(run) as file:
-            footer = structure(_read_description(file), RunFooter)
+            footer = msgspec.convert(_read_description(file), RunFooter)
         if footer.run != run:
             raise ManifestMismatchError(
                 f"{self}: {run}.parquet is not the file of that run"
@@ -175,21 +187,6 @@ class Feed:
             footers.append(footer)
             previous = run
         return footers
-
-    def check_head(self) -> None:
-        """Verify that the last run's file is there."""
-        # Before the runs are listed: a run that finishes in between is not missing.
-        content = self.place.read_bytes(f"{self._folder}/head")
-        if content is None:
-            return
-        run = content.decode(errors="replace").partition("\n")[0]
-        if not is_run(run):
-            raise ManifestMismatchError(
-                f"{self}: head is damaged: restore it, or delete it if no run's file "
-                "is missing"
-            )
-        if run not in self.runs():
-            raise self._describe_break(run, "head names it")
 
     def write_head(self, run: str) -> None:
         """Note the last run, whose file is durable."""

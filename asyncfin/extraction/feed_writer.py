@@ -55,7 +55,6 @@ def find_feed(place: Place, question: SharedQuestion, history: bool) -> Feed | N
     if history:
         check_periods(question.periods)
     feed = Feed(place)
-    feed.check_head()
     runs = feed.runs()
     if not runs:
         return feed if history else None
@@ -114,7 +113,7 @@ def record_files(
         if entity_id not in last or not last[entity_id].is_of(record):
             entity_ids.add(entity_id)
     place = feed.place
-    paths = {f"{place.name}/{name}" for name in place.names(place.name)}
+    paths = set(place.parquet_paths(place.name))
     for entity_id, entry in last.items():
         is_there = entity_id in listed_ids or place.entity_path(entity_id) in paths
         if not (is_there or entry.pruned):
@@ -123,7 +122,7 @@ def record_files(
         feed.write_head(previous)
         return
     run = run_name(began, previous)
-    footer = RunFooter(run, previous, json.loads(question.text), [])
+    footer = RunFooter(run, previous, question.document, [])
     work = _Changes(feed, began, footer, records, last, changes)
     place.write(
         feed.path(run),

@@ -8,10 +8,10 @@ confirmed.json   when each file was shown to be current
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -83,7 +83,7 @@ def describe_run(
     return {
         "format": FORMAT,
         "place": str(job.place),
-        "select": json.loads(question.text)["select"],
+        "select": question.document["select"],
         "periods": str(question.periods),
         "value_version": question.value_version,
         "files": len(records),
@@ -160,9 +160,8 @@ def read_status(address: str | os.PathLike[str]) -> dict[str, Any]:
         "last": last,
         "feed": None,
     }
-    if names := place.names(place.beside("changes")):
-        run = names[-1].removesuffix(".parquet")
-        status["feed"] = {"runs": len(names), "last": run}
+    if paths := place.parquet_paths(place.beside("changes")):
+        status["feed"] = {"runs": len(paths), "last": PurePath(paths[-1]).stem}
     if holder is None:
         return status
     began = utc_text(holder.began)

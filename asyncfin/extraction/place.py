@@ -20,7 +20,7 @@ from datetime import datetime
 from io import FileIO
 from pathlib import Path
 from secrets import token_hex
-from typing import IO, Annotated, Any, TypeVar
+from typing import IO, Annotated, TypeVar
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -89,18 +89,6 @@ def parse(content: bytes, kind: type[T]) -> T | None:
         return None
 
 
-def structure(value: Any, kind: type[T]) -> T:
-    """Return plain data as an object; unknown keys pass.
-
-    Raises:
-        ValueError: the data do not fit: no type is coerced.
-    """
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"not a {kind.__name__}: {error}") from None
-
-
 @define
 class Lock:
     """The lock of a run; this one excludes nobody.
@@ -141,10 +129,8 @@ class Place(ABC):
         return self.url(self.name)
 
     @abstractmethod
-    def names(self, folder: str) -> list[str]:
-        """Return the paths of the Parquet files below a folder, relative to it and
-        sorted.
-        """
+    def parquet_paths(self, folder: str) -> list[str]:
+        """Return the paths of the Parquet files below a folder, sorted."""
 
     @abstractmethod
     def open(self, path: str) -> IO[bytes]:
@@ -247,11 +233,9 @@ class Folder(Place):
         """Return the path on this machine."""
         return Path(self.root, path)
 
-    def names(self, folder: str) -> list[str]:
-        top = self.path(folder)
-        return sorted(
-            path.relative_to(top).as_posix() for path in top.rglob("*.parquet")
-        )
+    def parquet_paths(self, folder: str) -> list[str]:
+        files = self.path(folder).rglob("*.parquet")
+        return sorted(file.relative_to(self.root).as_posix() for file in files)
 
     def open(self, path: str) -> IO[bytes]:
         return self.path(path).open("rb")

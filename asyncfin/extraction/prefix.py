@@ -82,12 +82,12 @@ class Prefix(Place):
         except (FileNotFoundError, kinds.BaseError) as error:
             raise self._as_os_error(error, kinds) from None
 
-    def names(self, folder: str) -> list[str]:
-        names: list[str] = []
+    def parquet_paths(self, folder: str) -> list[str]:
+        paths: list[str] = []
         with self._failing() as obstore:
             for chunk in obstore.list(self._store, f"{folder}/"):
-                names += (entry["path"].removeprefix(f"{folder}/") for entry in chunk)
-        return sorted(name for name in names if name.endswith(".parquet"))
+                paths += (entry["path"] for entry in chunk)
+        return sorted(path for path in paths if path.endswith(".parquet"))
 
     def open(self, path: str) -> IO[bytes]:
         with self._failing() as obstore:

@@ -50,8 +50,10 @@ class SharedQuestion:
             )
 
     @cached_property
-    def text(self) -> str:
-        """The query as JSON: the same for the same query, however it was written."""
+    def document(self) -> dict[str, Any]:
+        """The query as plain data: the same for the same query, however it was
+        written.
+        """
         select = json.loads(self.select.to_json())
         if self.select.where is None:
             select.pop("name", None)  # it only represents a `where`
@@ -61,15 +63,16 @@ class SharedQuestion:
             # The same ids in another order are the same query.
             if isinstance(value, list):
                 select[name] = sorted(value)
-        return write_canonical(
-            {
-                "select": select,
-                "periods": {
-                    type(self.periods).__name__: _describe_periods(self.periods)
-                },
-                "value_version": self.value_version,
-            }
-        )
+        return {
+            "select": select,
+            "periods": {type(self.periods).__name__: _describe_periods(self.periods)},
+            "value_version": self.value_version,
+        }
+
+    @cached_property
+    def text(self) -> str:
+        """The document as JSON, in the one form that is compared."""
+        return write_canonical(self.document)
 
 
 def write_canonical(query: Mapping[str, Any]) -> str:

@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from sys import intern
 from typing import IO
 
+import msgspec
 from attrs import field, frozen
 
 from asyncfin import EntityAnswer, Panel
 from asyncfin.analysis.changes import find_ambiguous
 from asyncfin.errors import ManifestMismatchError, own_version
-from asyncfin.extraction.place import Place, Timestamp, structure
+from asyncfin.extraction.place import Place, Timestamp
 from asyncfin.extraction.question import (
     SharedQuestion,
     differences,
@@ -84,7 +85,7 @@ def encode(
         # The panel has what this entity has of the query; the file names the query of
         # all entities.
         "select": str(select) if select.where is None else select.name,
-        "question": json.loads(question.text),
+        "question": question.document,
         "value_version": question.value_version,
         "missing": dict(answer.missing),
         "requests": requests,
@@ -127,7 +128,14 @@ def open_parquet(place: Place, path: str) -> Iterator[IO[bytes]]:
         OSError: it can't be read; FileNotFoundError if it does not exist.
         ValueError: it is damaged, or no Parquet file.
     """
-    kinds = (OSError, LookupError, TypeError, ValueError, pa.ArrowException)
+    kinds = (
+        OSError,
+        LookupError,
+        TypeError,
+        ValueError,
+        pa.ArrowException,
+        msgspec.ValidationError,
+    )
     try:
         with place.open(path) as stream:
             yield stream
@@ -158,30 +166,22 @@ def read_record(place: Place, path: str) -> Record | None:
             return None
         query = intern(write_canonical(dict(panels[0]["question"])))
         facts = {"rows": footer.num_rows, "bytes": size, "query": query}
-        record = structure(panels[0] | facts, Record)
+        record = msgspec.convert(panels[0] | facts, Record)
     return record if place.entity_path(record.entity_id) == path else None
 
 
-def find_record(
-    place: Place, question: SharedQuestion, entity_id: str
-) -> Record | None:
-    """Return the record of an entity's file of a query, or None if there is none that
-    can be read.
-    """
-    try:
-        record = read_record(place, place.entity_path(entity_id))
-    except (FileNotFoundError, ValueError):
-        return None
-    return record if record is not None and record.query == question.text else None
-
-
 def read_records(
-    place: Place, question: SharedQuestion, *, replace: bool = False
+    place: Place,
+    question: SharedQuestion,
+    entity_ids: Iterable[str] | None = None,
+    *,
+    replace: bool = False,
 ) -> tuple[dict[str, Record], list[str]]:
     """Return the records of a query by entity, and the entities with files of other
     queries, which are to be deleted. It blocks.
 
     Args:
+        entity_ids: the entities whose files are read, if not all.
         replace: whether all files of other queries may be deleted. Otherwise only
             files without rows may be.
 
@@ -190,7 +190,10 @@ def read_records(
             deleted.
     """
     library("pyarrow.parquet", "arrow")
-    paths = [f"{place.name}/{name}" for name in place.names(place.name)]
+    if entity_ids is None:
+        paths = place.parquet_paths(place.name)
+    else:
+        paths = list(map(place.entity_path, entity_ids))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         entries = list(threads.map(partial(_read_or_reject, place), paths))
     records = filter(None, entries)

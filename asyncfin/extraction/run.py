@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, TypeAlias
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from asyncfin import Client, EntityAnswer, Unchanged, read_entity
 from asyncfin.errors import (
@@ -366,11 +366,10 @@ class Reader:
             catalogue = panels[0].catalogue
             if missing := catalogue.missing(job.question.select):
                 result.complaint = catalogue.explain(missing)
-        report = report_on(record, "done")
-        return evolve(report, unlisted=len(unlisted_ids))
+        return report_on(record, "done", len(unlisted_ids))
 
 
-def report_on(record: Record, state: EntityState) -> EntityReport:
+def report_on(record: Record, state: EntityState, unlisted: int = 0) -> EntityReport:
     """Return the report on an entity that has a file."""
     return EntityReport(
         record.entity_id,
@@ -379,6 +378,7 @@ def report_on(record: Record, state: EntityState) -> EntityReport:
         record.rows,
         record.bytes,
         missing=record.missing,
+        unlisted=unlisted,
     )
 
 

@@ -14,13 +14,13 @@ from functools import partial
 from inspect import isroutine
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define
 
 from asyncfin import Client, Retry, Select, Timeouts, checks
 from asyncfin.errors import ArgumentError
 from asyncfin.extraction.collector import collect_rarely
 from asyncfin.extraction.progress import Result, Tracker
-from asyncfin.extraction.record import find_record
+from asyncfin.extraction.record import read_records
 from asyncfin.extraction.run import Job, Reader, Run, announce
 from asyncfin.optional import library
 from asyncfin.tasks import in_thread, wait_for_all
@@ -35,20 +35,6 @@ _MOST_BROKEN = 3
 _SILENT_SECONDS = 120.0
 # The arguments of a partial that may be sent to workers.
 _PLAIN = (str, int, float, Retry, Timeouts)
-
-
-@frozen
-class Chunk:
-    """The work of one call in a worker. Nothing in it is secret, since engines store
-    and log what they send.
-
-    `make_client` is sent by its name, and `driver` is the id of the driver's process.
-    """
-
-    make_client: MakeClient
-    entity_ids: tuple[str, ...]
-    job: Job
-    driver: int = field(factory=os.getpid)
 
 
 check_client = checks.instance_of(Client)
@@ -103,20 +89,27 @@ def _is_importable(function: Any) -> bool:
         return False
 
 
-def read_chunk(chunk: Chunk) -> Result:
-    """Read a chunk in a worker, and put each of its entities in place."""
+def read_chunk(
+    make_client: MakeClient, entity_ids: tuple[str, ...], job: Job, driver: int
+) -> Result:
+    """Read a chunk in a worker, and put each of its entities in place.
+
+    Nothing in the arguments is secret, since engines store and log what they send:
+    `make_client` is sent by its name. `driver` is the id of the driver's process.
+    """
     library("pyarrow.parquet", "arrow")
     # A thread of the caller's process must not change the caller's collector.
-    if os.getpid() != chunk.driver:
+    if os.getpid() != driver:
         collect_rarely()
-    return asyncio.run(_read_chunk(chunk))
+    return asyncio.run(_read_chunk(make_client, entity_ids, job))
 
 
-async def _read_chunk(chunk: Chunk) -> Result:
-    client = chunk.make_client()
-    job = chunk.job
+async def _read_chunk(
+    make_client: MakeClient, entity_ids: tuple[str, ...], job: Job
+) -> Result:
+    client = make_client()
     check_client("what make_client returns", client)
-    tracker = Tracker(chunk.entity_ids)
+    tracker = Tracker(entity_ids)
     result = tracker.result
 
     def check() -> None:
@@ -126,14 +119,12 @@ async def _read_chunk(chunk: Chunk) -> Result:
     async with client:
         # Read here: a worker that was killed may have put files in place that the
         # driver has not seen.
-        for entity_id in chunk.entity_ids:
-            find = partial(find_record, job.place, job.question, entity_id)
-            if (record := await in_thread(find)) is not None:
-                result.records[entity_id] = record
+        read = partial(read_records, job.place, job.question, entity_ids, replace=True)
+        result.records, _ = await in_thread(read)
         reader = Reader(client, job, tracker, check)
         with announce(client, tracker):
             await reader.read_all(
-                chunk.entity_ids, tracker.end, lambda: result.fatal_error is not None
+                entity_ids, tracker.end, lambda: result.fatal_error is not None
             )
     return result
 
@@ -193,8 +184,9 @@ class Driver:
                 # All at once, and cancelled if the run ends: an executor knows best how
                 # many it can run.
                 part = tuple(ids[start : start + size])
-                chunk = Chunk(self.make_client, part, self.job)
-                future = executor.submit(read_chunk, chunk)
+                future = executor.submit(
+                    read_chunk, self.make_client, part, self.job, os.getpid()
+                )
                 futures[asyncio.wrap_future(future)] = future
             await self._gather(set(futures), stop, futures.values())
         except BrokenExecutor:

@@ -10,13 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from asyncfin import (
     Annual,
     ArgumentError,
     Client,
     ExtractProgress,
+    ManifestMismatchError,
     NotFoundError,
     RunInProgressError,
     Select,
@@ -24,10 +27,6 @@ from asyncfin import (
     extract,
 )
 from asyncfin.extraction import workers
-from asyncfin.extraction.places import place_of
-from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.run import Job
-from asyncfin.extraction.workers import Chunk
 from asyncfin.sandbox import Sandbox, Status
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.fresh import processes
@@ -130,6 +129,20 @@ async def test_worker_finds_files_of_killed_one(
     again = await extract(client, IDS[:1], Select(), Annual(), to=folder)
     assert len(again.unchanged) == 1
     assert rows(folder) == annual(COMPANIES[0])
+
+
+async def test_worker_rejects_foreign_file(
+    folder: Path, threads: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was put in place after the run began: it stays."""
+    foreign, path = tmp_path / "foreign.parquet", folder / f"{IDS[0]}.parquet"
+    parquet.write_table(pyarrow.table({"number": [1]}), foreign)
+    content = foreign.read_bytes()
+    monkeypatch.setenv("ASYNCFIN_MOVED", str(foreign))
+    monkeypatch.setenv("ASYNCFIN_MOVED_TO", str(path))
+    with pytest.raises(ManifestMismatchError, match="not an extraction's file"):
+        await extract(make_client_after_another, IDS[:1], Select(), Annual(), to=folder, executor=threads)
+    assert path.read_bytes() == content
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
@@ -334,12 +347,15 @@ async def test_unsendable_arguments_are_rejected(
     assert sandbox.log == []
 
 
-def test_chunk_contains_no_token(sandbox: Sandbox, folder: Path) -> None:
+async def test_chunk_contains_no_token(sandbox: Sandbox, folder: Path) -> None:
     """The client is made where they are, by a function that is sent as a name."""
-    question = SharedQuestion(Select(), Annual())
-    job = Job(question, place_of(folder), refresh=False, on_error="continue", owner="me")
-    chunk = Chunk(make_killing_client, IDS, job)
-    sent = pickle.dumps(chunk)
+    executor = Holding()
+    running = asyncio.ensure_future(
+        extract(make_killing_client, IDS, Select(), Annual(), to=folder, executor=executor)
+    )
+    await executor.submitted.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    sent = pickle.dumps(executor.calls[0])
     assert sandbox.token.encode() not in sent
     assert b"make_killing_client" in sent
-    assert pickle.loads(sent) == chunk

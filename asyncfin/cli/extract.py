@@ -199,15 +199,14 @@ async def _read_cost(
 
 def _raise_failure(report: "ExtractReport", stop: "Stop") -> None:
     """Raise the error that decides the exit code, if there is one."""
-    if report.stopped is not None:
-        raise report.stopped
-    if report.left and not report.unknown:
+    if report.error is not None:
+        raise report.error
+    if report.left:
         print_error("asyncfin: ended by Ctrl-C; the same command goes on from there")
         raise InterruptedRunError(stop.exit_code)
     if report.failed:
         failures = [item.failure for item in report.failed if item.failure]
         raise EntitiesFailedError(failures, len(report.entities))
-    report.raise_for_unknown()
 
 
 @asynccontextmanager

@@ -26,7 +26,6 @@ from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import (
     ExtractReport,
     Failure,
-    UnknownToAllError,
     exit_code_of,
 )
 from asyncfin.extraction.run import Job
@@ -63,14 +62,9 @@ def describe_run(
         stop: the event that ends it early, which may be a `Stop`.
     """
     question = job.question
-    error = failure or report.stopped
+    error = failure or report.error
     outcome = report.outcome
     code = report.exit_code
-    if error is None:
-        try:
-            report.raise_for_unknown()
-        except UnknownToAllError as unknown:
-            error = unknown
     if failure is not None:
         concerns = getattr(failure, "concerns", None)
         outcome = "stopped"

@@ -258,6 +258,19 @@ class ExtractReport:
         return self._sum("unlisted")
 
     @property
+    def error(self) -> AsyncfinError | None:
+        """The error that ended the run: `stopped`, or else that of `unknown`."""
+        if self.stopped is not None or not self.unknown:
+            return self.stopped
+        count = len(self.done) + len(self.unchanged)
+        message = describe_unknown(self.unknown, count, self.complaint)
+        if self.left:
+            message += (
+                "; the others are not read: the option `allow_missing` reads them"
+            )
+        return UnknownToAllError(message, report=self)
+
+    @property
     def outcome(self) -> Outcome:
         """How the run ended.
 
@@ -265,7 +278,7 @@ class ExtractReport:
         before its end; ``"partial"``: entities failed; ``"failed"``: all did;
         ``"complete"``: every entity is done or unchanged.
         """
-        if self.stopped is not None or self.unknown:
+        if self.error is not None:
             return "stopped"
         if self.left:
             return "interrupted"
@@ -278,10 +291,8 @@ class ExtractReport:
         """The exit code of a program that makes the run its own (docs/cli.md); 0:
         nothing is left to do.
         """
-        if self.stopped is not None:
-            return exit_code_of(type(self.stopped), self.stopped.concerns)
-        if self.unknown:
-            return Exit.USAGE
+        if self.error is not None:
+            return exit_code_of(type(self.error), self.error.concerns)
         if self.left:
             return Exit.INTERRUPTED
         failures = [failure for _, failure in self._list_failures()]
@@ -298,18 +309,11 @@ class ExtractReport:
         """Raise if no entity has some id or word of the query, or anything of it.
 
         Raises:
-            UnknownToAllError: there are some; the message names them and what comes
-                close.
+            UnknownToAllError: there are some, and no other error has stopped the run;
+                the message names them and what comes close.
         """
-        if not self.unknown:
-            return
-        count = len(self.done) + len(self.unchanged)
-        message = describe_unknown(self.unknown, count, self.complaint)
-        if self.left:
-            message += (
-                "; the others are not read: the option `allow_missing` reads them"
-            )
-        raise UnknownToAllError(message, report=self)
+        if isinstance(self.error, UnknownToAllError):
+            raise self.error
 
     def __str__(self) -> str:
         counts = [f"{count:,} {state}" for state, count in self.counts.items()]

@@ -25,6 +25,7 @@ from tests.cli.conftest import (
     Terminal,
     finish,
     serving,
+    set_environment,
     start,
 )
 from tests.handmade import dataset
@@ -56,6 +57,20 @@ def test_the_report_as_json(command: Command, night: str) -> None:
     assert (document["done"], document["failed"], document["requests"]) == (1, 1, 3)
     assert [each["state"] for each in document["entities"]] == ["done", "failed"]
     assert document["entities"][1]["failure"]["status"] == 404
+
+
+def test_missing_names_decide_exit_code(
+    command: Command, night: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where an entity failed: the same code as in the outcome on disk."""
+    ids = [f"O-{number:032d}" for number in range(25)]
+    companies = [dataset({("Revenue", "all"): {"FY2024": 1}}, entity_id=entity_id) for entity_id in ids]
+    with serving(*companies) as sandbox:
+        set_environment(monkeypatch, sandbox)
+        result = command("extract", UNKNOWN_ID, *ids, "--into", night, "--annual", "--metric", "Revenu")
+    outcome = json.loads(Path(night).with_name("_night.journal").joinpath("last.json").read_text())
+    assert (outcome["failed"], outcome["exit"], result.code) == (1, 2, 2)
+    assert "'Revenu'" in result.err
 
 
 def test_ids_come_from_a_file(command: Command, night: str, tmp_path: Path, service: Sandbox) -> None:

@@ -143,6 +143,22 @@ async def test_twenty_five_without_anything_end_run(
     assert 50 <= len(names(folder)) <= 80
 
 
+def test_error_precedes_missing_names() -> None:
+    """A run that the service ended has not shown yet that no entity has them."""
+    entities = (
+        EntityReport(IDS[0], "done", missing={"metric_ids": ("Revenu",)}),
+        EntityReport(IDS[1], "left"),
+    )
+    error = PermissionDeniedError(status=403, code="forbidden", message="no")
+    report = ExtractReport(entities, 1.0, error, {"metric_ids": ("Revenu",)})
+    report.raise_for_unknown()
+    assert (report.error, report.outcome, report.exit_code) == (error, "stopped", 3)
+    report = ExtractReport(entities, 1.0, unknown={"metric_ids": ("Revenu",)})
+    with pytest.raises(UnknownToAllError):
+        report.raise_for_unknown()
+    assert (report.outcome, report.exit_code) == ("stopped", 2)
+
+
 async def test_rare_names_are_allowed(
     workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:

@@ -327,8 +327,7 @@ class Store:
         """
         count = len(block.axis.periods)
         indices = list(map(block.page_indices.__getitem__, rows))
-        page_size = max([len(block.series_ids), *indices])
-        if 2 * len(indices) > page_size:
+        if 2 * len(indices) > block.page_indices[-1]:
             # Where most of a page is wanted, all of it is read in one scan, unless that
             # finds a problem.
             with suppress(MalformedAnswerError):

@@ -164,15 +164,14 @@ class Result(Showable):
             MalformedAnswerError: a value breaks the spec.
         """
         periods = self.periods_with_gaps
-        skipped_columns = len(ENTITY_COLUMNS)
-        if self._has_entities:
-            skipped_columns = 0
-        heads = [*Row.columns[skipped_columns:], *map(str, periods)]
-        lines: list[list[Any]] = [heads]
+        columns = Row.columns
+        if not self._has_entities:
+            columns = columns[len(ENTITY_COLUMNS) :]
+        lines: list[list[Any]] = [[*columns, *map(str, periods)]]
         for row in rows_of(self._grids):
             if not row.values and not empty:
                 continue
-            line: list[Any] = list(row.fields.values())[skipped_columns:]
+            line: list[Any] = list(map(row.fields.__getitem__, columns))
             for period in periods:
                 if (value := row.values.get(period)) is not None:
                     line.append(value.number)

@@ -21,14 +21,13 @@ from typing import (
 import msgspec
 
 from asyncfin import checks, suggest
-from asyncfin.errors import SelectionError
+from asyncfin.errors import SelectionError, shorten
 from asyncfin.model import frame
 from asyncfin.model.frame import SeriesColumn
 from asyncfin.model.period import Period
 from asyncfin.model.series import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
-from asyncfin.words import listed
 
 T = TypeVar("T")
 
@@ -158,8 +157,8 @@ def choose_columns(names: Iterable[str], columns: Mapping[str, T]) -> list[T]:
     for name in names:
         if name not in columns:
             text = suggest.quote_unknown(name, suggest.find_close(name, columns))
-            raise SelectionError(
-                f"columns: no column {text}; there are {listed(list(columns), 40)}"
-            )
+            # A wide table has thousands.
+            all_names = shorten(", ".join(columns), 1_000)
+            raise SelectionError(f"columns: no column {text}; there are {all_names}")
         chosen_columns.append(columns[name])
     return chosen_columns

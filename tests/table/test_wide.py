@@ -218,3 +218,9 @@ async def test_only_equal_names_change() -> None:
         "Same, a.annual",
         "Same, b.annual",
     ]
+
+
+def test_unknown_column_has_close_matches(apple: Panel) -> None:
+    """A wide table can have thousands: the error names a part of them."""
+    with pytest.raises(SelectionError, match=r"'Revenue\.anual' \(close: Revenue\.annual.*there are year, "):
+        apple.to_arrow("wide", columns=["Revenue.anual"])

@@ -273,7 +273,7 @@ class _Tools:
         """
         version = _VERSIONS[restated]
         parts, notes = await self._plan(entities, series, periods, version)
-        requests = sum(part.plan.requests for part in parts)
+        requests = sum(part.requests for part in parts)
         if requests > self._max_requests:
             limit = counted(self._max_requests, "request")
             notes.insert(0, f"query would be rejected: a call may send {limit}")
@@ -375,6 +375,8 @@ class _Tools:
     ) -> tuple[list[Part], list[str]]:
         """Plan a query: a part for each company, and notes.
 
+        There is no plan for a company that has none of the series.
+
         Raises:
             SelectionError: an argument is not as described.
         """
@@ -385,13 +387,16 @@ class _Tools:
         selection = find_periods(_to_list(periods), catalogues)
         # All periods cost no more requests, so a note can tell where values are.
         span = selection if isinstance(selection, Trailing) else FiscalRange()
-        select = Select.of(find_series(catalogues, items))
         parts = []
         names = entity_names(catalogues)
         for catalogue in catalogues:
-            plan = await self._client.plan(
-                catalogue, select, span, value_version=version, allow_missing=True
-            )
+            plan = None
+            matching_series = find_series(catalogue, items)
+            if matching_series:
+                select = Select.of(matching_series)
+                plan = await self._client.plan(
+                    catalogue, select, span, value_version=version
+                )
             name = f"company {quote(names[catalogue.entity_id])}"
             part = Part(catalogue, name, plan, items, selection)
             parts.append(part)
@@ -408,7 +413,7 @@ class _Tools:
             SelectionError: that would spend more requests than the call may send.
             AsyncfinError: no company could be read.
         """
-        request_count = sum(part.plan.requests for part in parts)
+        request_count = sum(part.requests for part in parts)
         if request_count > self._max_requests - self._spent:
             raise SelectionError(
                 f"this would spend {counted(request_count, 'request')}; a call may "
@@ -416,21 +421,25 @@ class _Tools:
                 "fewer companies or series"
             )
 
-        question = parts[0].plan.question
-        comparison = await self._client.compare(
-            [part.catalogue for part in parts],
-            question.select,
-            question.periods,
-            value_version=question.value_version,
-        )
+        errors: dict[str, AsyncfinError] = {}
+
+        async def read(part: Part) -> None:
+            if part.plan is not None:
+                try:
+                    part.panel = await self._client.run(part.plan)
+                except AsyncfinError as failure:
+                    errors[part.name] = failure
+
+        async with asyncio.TaskGroup() as group:
+            for part in parts:
+                group.create_task(read(part))
+        if len(errors) == len(parts):
+            raise errors[parts[0].name]
         read_parts = []
         for part in parts:
-            entity_id = part.catalogue.entity_id
-            if entity_id in comparison.failed:
-                error = comparison.failed[entity_id]
-                notes.append(_note_failure(part.name, error))
+            if part.name in errors:
+                notes.append(_note_failure(part.name, errors[part.name]))
             else:
-                part.panel = comparison.panels[entity_id]
                 read_parts.append(part)
         return read_parts
 

@@ -101,14 +101,11 @@ def _matching(catalogue: Catalogue, item: Item) -> list[CatalogueSeries]:
     return [member for member in series if member.scopes == path]
 
 
-def find_series(
-    catalogues: Iterable[Catalogue], items: Sequence[Item]
-) -> list[CatalogueSeries]:
-    """The series of companies, of every reporting group."""
+def find_series(catalogue: Catalogue, items: Iterable[Item]) -> list[CatalogueSeries]:
+    """The series of a company, of every reporting group."""
     series = []
-    for catalogue in catalogues:
-        for item in items:
-            series += _matching(catalogue, item)
+    for item in items:
+        series += _matching(catalogue, item)
     return series
 
 
@@ -174,7 +171,8 @@ class Part:
 
     Attributes:
         name: what notes call the company.
-        plan: the plan for all periods, or a trailing window.
+        plan: the plan for all periods, or a trailing window, or None if the company
+            has none of the series.
         items: the metrics and paths of the query.
         selection: the periods of the query.
         panel: the values, once they were read.
@@ -182,10 +180,14 @@ class Part:
 
     catalogue: Catalogue
     name: str
-    plan: Plan
+    plan: Plan | None
     items: Sequence[Item]
     selection: Exact | Trailing
     panel: Panel | None = None
+
+    @property
+    def requests(self) -> int:
+        return 0 if self.plan is None else self.plan.requests
 
     @property
     def periods(self) -> tuple[Period, ...]:
@@ -266,7 +268,7 @@ def describe(series: CatalogueSeries) -> str:
 def make_notes(part: Part) -> Iterator[str]:
     """Note missing periods, empty cells, and restated values of a company."""
     periods, panel = part.periods, part.panel
-    if panel is None or not panel.series_ids:
+    if panel is None:
         return
     if not periods:
         span = spanned(part.catalogue.periods) or "none"

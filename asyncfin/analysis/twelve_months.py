@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import asdict
 
-from asyncfin import Panel, Period, checks, concat
+from asyncfin import Panel, Period, Select, checks, concat
 from asyncfin.analysis.lines import (
     PERIOD_FIELDS,
     Line,
@@ -119,8 +119,12 @@ def last_twelve_months(
     has_lines = False
     for group in split_by_publication(panels):
         ends = _list_ends(group)
-        cells_by_id = {row["series_id"]: row for row in group[0].catalogue.rows()}
-        for line in make_lines(group):
+        lines = make_lines(group)
+        ids = [line.series[0].series_id for line in lines]
+        select = Select(series_ids=ids or None)
+        catalogue_rows = group[0].catalogue.rows(select)
+        cells_by_id = {row["series_id"]: row for row in catalogue_rows}
+        for line in lines:
             meaning = line.series[0].period_meaning
             if meaning not in words:
                 left_out[meaning] += len(line.series)

@@ -31,7 +31,7 @@ from asyncfin.cli.terminal import (
 from asyncfin.clock import utc_text
 from asyncfin.csv import csv_text
 from asyncfin.errors import SelectionError
-from asyncfin.words import counted, entity_names, listed
+from asyncfin.words import counted, entity_names, listed, named_entity, spanned
 
 if TYPE_CHECKING:
     from asyncfin import Catalogue, CatalogueSeries, Dataset, Select
@@ -180,16 +180,23 @@ def _print_series(
 
 def _print_catalogue(part: "Catalogue", total: int) -> None:
     """Print the selected series of a catalogue, which has so many in all."""
-    title, publication, series, periods, *_ = str(part).splitlines()
-    print_line(title, "bold")
+    print_line(named_entity(part), "bold")
     for group in part.groups:
         words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
         print_line(f"\n{group.reporting_group_id}: {group.name} ({words})")
         read_cells = attrgetter("metric_id", "label", "scope_path")
         rows = list(map(read_cells, group.series))
         print_table(("metric", "label", "scope path"), rows)
-    series = series.replace(" series", f" of {total:,} series", 1)
-    print_line(f"\n{publication}\n{series}\n{periods}", "dim")
+    lines = [
+        f"\npublication {part.dataset_id} of "
+        f"{part.created_timestamp:%Y-%m-%d %H:%M} UTC",
+        f"{len(part):,} of {counted(total, 'series', 'series')}: "
+        f"{counted(len(part.by_metric), 'metric')}, "
+        f"{counted(len(part.by_path), 'scope path')}, "
+        f"{counted(len(part.groups), 'reporting group')}",
+        f"{counted(len(part.periods), 'period')}: {spanned(part.periods) or 'none'}",
+    ]
+    print_line("\n".join(lines), "dim")
 
 
 def _print_matches(

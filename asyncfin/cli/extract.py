@@ -2,19 +2,21 @@
 the requests.
 """
 
+import re
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import asdict, frozen
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from asyncfin.cli.errors import (
     EntitiesFailedError,
     InterruptedRunError,
+    UsageError,
     name_options,
     print_error,
 )
@@ -44,7 +46,17 @@ if TYPE_CHECKING:
 
 # Seconds: a run with --wait outlasts any outage.
 _NO_END = 1e9
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _LINE_SECONDS = 10.0
+
+
+def _parse_duration(_: Any, tokens: Sequence[Token]) -> timedelta:
+    text = tokens[-1].value
+    if (parts := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)) is None:
+        raise UsageError(
+            f"--fresh-for must be a number with s, m, h or d, such as 20h, not {text!r}"
+        )
+    return timedelta(**{_UNITS[parts[2]]: float(parts[1])})
 
 
 @Parameter(name="*")
@@ -69,7 +81,7 @@ class Run:
 
     refresh: bool = False
     replace: bool = False
-    fresh_for: timedelta | None = None
+    fresh_for: Annotated[timedelta | None, Parameter(converter=_parse_duration)] = None
     allow_missing: bool = False
     wait: bool = False
     max_outage: float | None = None

@@ -6,6 +6,7 @@ name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, TypeAlias, get_type_hints
 
@@ -15,6 +16,7 @@ from asyncfin import Period, ScopeRef
 from asyncfin.conformance.report import Kind
 
 Body: TypeAlias = dict[str, Any]
+_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 def _texts(*names: str) -> Body:
@@ -80,7 +82,10 @@ def compare(entry: Any, spec: Any, path: str = "$") -> Iterator[tuple[Kind, str,
         yield "break", path, "cannot be read: it is not an object"
     else:
         for name in entry.keys() - spec.keys():
-            yield "extra", f"{path}.{name}", ""
+            # Any other name may be a label or an id.
+            is_shown = _FIELD_NAME.fullmatch(name)
+            place = f"{path}.{name}" if is_shown else "fields whose names are not shown"
+            yield "extra", place, ""
         for name, inner in spec.items():
             yield from _compare_field(entry, name, inner, f"{path}.{name}")
 

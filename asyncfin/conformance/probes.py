@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from attrs import define, field
+from msgspec import UNSET
 
 from asyncfin import Period, ScopeRef
 from asyncfin.clock import utc_now
@@ -370,7 +371,7 @@ class Probe(Reader):
                 raise
             response = error
         if not isinstance(response, ServiceError):
-            if read_json(response) is None:
+            if read_json(response) is UNSET:
                 statement = f"the body of {path} is not JSON"
                 self._find("break", spec, statement)
         elif response.status in (401, 403):

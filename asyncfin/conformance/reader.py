@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 # The numbers of a page, by series and period.
 Rows: TypeAlias = dict[str, dict[Period, Any]]
 _TOO_LARGE = 413
-_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _OBJECT_FIELDS = {*DATASET, "periods", "series", "groups"}
 
 
@@ -175,10 +173,7 @@ class Reader:
             has_break = has_break or kind == "break"
         for (kind, path, problem), count in deviations.items():
             if kind == "extra":
-                # Any other name may be a label or an id.
-                is_shown = _FIELD_NAME.fullmatch(path.rpartition(".")[2])
-                statement = path if is_shown else "fields whose names are not shown"
-                self._find(kind, "2", statement, count)
+                self._find(kind, "2", path, count)
             elif problem:
                 total = totals[path] if kind == "differs" else None
                 self._find(kind, spec, f"{path} {problem}", count, total)
@@ -362,10 +357,11 @@ class Reader:
 
     def _has_object(self, response: Response, spec: str, statement: str) -> bool:
         """Whether a 2xx has the requested object; record a break if it has not."""
-        body: Body = read_json(response)
+        body = read_json(response)
         if isinstance(body, dict) and not _OBJECT_FIELDS.isdisjoint(body):
             return True
-        text = f"{statement} returns status {response.status} without a dataset"
+        problem = "and no JSON" if body is msgspec.UNSET else "without a dataset"
+        text = f"{statement} returns status {response.status} {problem}"
         self._find("break", spec, text)
         return False
 
@@ -395,8 +391,8 @@ def is_selected(series: Body, query: Body) -> bool:
 
 
 def read_json(response: Response) -> Any:
-    """The JSON of a response, or None if it has none."""
+    """The JSON of a response, or UNSET if it has none."""
     try:
         return msgspec.json.decode(response.body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+        return msgspec.UNSET

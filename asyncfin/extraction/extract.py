@@ -231,8 +231,6 @@ async def extract(
     for name, value in flags.items():
         checks.flag(name, value)
     checks.instance_of(timedelta).optional()("fresh_for", fresh_for)
-    if fresh_for is not None and fresh_for < timedelta(0):
-        raise ArgumentError(f"fresh_for must not be negative, as {fresh_for} is")
     checks.positive_int("chunk", chunk)
     checks.instance_of(asyncio.Event).optional()("stop", stop)
     checks.plain_callable.optional()("progress", progress)

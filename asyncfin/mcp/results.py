@@ -189,7 +189,7 @@ def error_result(error: AsyncfinError) -> CallToolResult:
         "resume_at": None if resume_at is None else utc_text(resume_at),
         "do": advice,
     }
-    text = f"{type(error).__name__}: {message}. {advice}"
+    text = f"{type(error).__name__}: {message.rstrip('.')}. {advice}"
     return CallToolResult(
         content=[TextContent(text=text)], structured_content=facts, is_error=True
     )

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from asyncfin.sandbox import Sandbox
+from tests.handmade import dataset
 from tests.mcp.assistant import assistant, rows_of, text_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -76,3 +77,17 @@ async def test_companies_have_their_fiscal_labels(sandbox: Sandbox) -> None:
     years = ["FY2022", "FY2023", "FY2024", "FY2025"]
     assert heads == [years, [*years, "FY2026"]]
     assert 'company "Apple" has none of these periods' in text_of(answer)
+
+
+async def test_company_may_have_a_row_twice() -> None:
+    """One company has two series of a metric, group and path; the rows of both companies are there."""
+    ids = ["O-" + digit * 32 for digit in "12"]
+    first, second = (dataset({("Revenue", "all"): {"FY2024": 1}}, entity_id=each) for each in ids)
+    publication = second["publications"][0]
+    (series,) = publication["groups"][0]["series"]
+    publication["groups"][0]["series"].append(series | {"series_id": "twin"})
+    publication["values"]["twin"] = [[0, 3]]
+    offered = dict(zip(ids, ("First", "Second"), strict=True))
+    async with Sandbox(first, second) as service, assistant(service, offered=offered) as call:
+        answer = await call("query", entities=ids, series=["Revenue"], periods=["FY2024"])
+    assert len(rows_of(answer)) == 3

@@ -85,8 +85,9 @@ async def test_company_may_have_a_row_twice() -> None:
     first, second = (dataset({("Revenue", "all"): {"FY2024": 1}}, entity_id=each) for each in ids)
     publication = second["publications"][0]
     (series,) = publication["groups"][0]["series"]
-    publication["groups"][0]["series"].append(series | {"series_id": "twin"})
-    publication["values"]["twin"] = [[0, 3]]
+    # The ids are the company's own, so those of the other company do not choose one.
+    publication["groups"][0]["series"] = [series | {"series_id": name} for name in ("one", "two")]
+    publication["values"] = {"one": [[0, 3]], "two": [[0, 4]]}
     offered = dict(zip(ids, ("First", "Second"), strict=True))
     async with Sandbox(first, second) as service, assistant(service, offered=offered) as call:
         answer = await call("query", entities=ids, series=["Revenue"], periods=["FY2024"])

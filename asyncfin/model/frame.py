@@ -65,7 +65,8 @@ COLUMNS = (
     SeriesColumn(
         "scopes",
         _PATH,
-        lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path],
+        # A tuple: the rows of series on one path share it.
+        lambda _, path: tuple((ref.scope_group_id, ref.scope_id) for ref in path),
         "scopes",
     ),
     SeriesColumn("scope_path", _PATH, lambda _, path: format_path(path)),

@@ -109,10 +109,11 @@ def _make_wide_table(
         index_names = [_PERIOD] if labels else PERIOD_FIELDS
         column_names = [*index_names, *by_name]
     else:
-        own_names = {name: [name] for name in (*_INDEX, *by_name)}
-        # A series id means every series that has it.
+        names_of = {name: [name] for name in (*_INDEX, *by_name)}
+        # A series id that is no name means every series that has it.
         ids = group_pairs((row.series.series_id, name) for row, name in names.items())
-        names_of = own_names | ids | own_names
+        for series_id, same_id in ids.items():
+            names_of.setdefault(series_id, same_id)
         chosen_names = chain.from_iterable(choose_columns(columns, names_of))
         column_names = list(dict.fromkeys(chosen_names))
     fields, arrays = [], []

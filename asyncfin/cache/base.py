@@ -29,8 +29,16 @@ from asyncfin.cache.codec import (
     seal,
     verify,
 )
-from asyncfin.cache.entries import CATALOGUE, Entry, Key, Memory, distinct
-from asyncfin.cache.record import FUTURE, EntityRecord, later
+from asyncfin.cache.entries import (
+    CATALOGUE,
+    FUTURE,
+    EntityRecord,
+    Entry,
+    Key,
+    Memory,
+    distinct,
+    later,
+)
 from asyncfin.cache.store import LOCK_SECONDS, POLL_SECONDS, Store, partition_key
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model.catalogue import Catalogue, publication_id

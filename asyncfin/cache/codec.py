@@ -18,7 +18,7 @@ from typing import Any
 from attrs import asdict
 from msgspec import msgpack, structs
 
-from asyncfin.cache.record import EntityRecord
+from asyncfin.cache.entries import EntityRecord
 from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period

@@ -1,16 +1,18 @@
-"""What a cache has in memory: the least recently used goes first."""
+"""What a cache has in memory: the least recently used goes first; and the records of
+entities.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
-from datetime import datetime
+from collections.abc import Hashable, Iterable
+from datetime import datetime, timedelta
+from operator import attrgetter
 from threading import RLock
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from attrs import frozen
 
-from asyncfin.cache.record import EntityRecord, later
 from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.table.block import Block, drop_series, nbytes
@@ -20,6 +22,9 @@ from asyncfin.table.block import Block, drop_series, nbytes
 _UNCOMPRESSED_SHARE = 0.25
 # Records are dropped beyond this: a program may read any number of entities.
 MAX_RECORDS = 100_000
+# How far the clocks of machines may differ. A record from further in the future counts
+# as unknown.
+FUTURE = timedelta(minutes=1)
 
 # Account, entity, publication, and which part of it: the catalogue, or a value version.
 Key: TypeAlias = tuple[bytes, str, str, str]
@@ -37,11 +42,8 @@ class LeastRecentlyUsed(Generic[K, V]):
     one has size 1.
     """
 
-    def __init__(
-        self, bound: float, size: Callable[[V], int] = lambda value: 1
-    ) -> None:
+    def __init__(self, bound: float) -> None:
         self._bound = bound
-        self._size = size
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.lock = RLock()
         self.total = 0
@@ -59,9 +61,9 @@ class LeastRecentlyUsed(Generic[K, V]):
             self._entries.move_to_end(key)
             return self._entries[key][0]
 
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V, size: int = 1) -> None:
         """Store the value of a key, in place of the one it had."""
-        size = max(1, self._size(value))  # so that no number of empty ones stays
+        size = max(1, size)  # so that no number of empty ones stays
         with self.lock:
             self.pop(key)
             self._entries[key] = value, size
@@ -80,6 +82,43 @@ class LeastRecentlyUsed(Generic[K, V]):
         with self.lock:
             if key in self._entries:
                 self._entries.move_to_end(key, last=False)
+
+
+@frozen
+class EntityRecord:
+    """What the last response about an entity has shown: its current publication, or a
+    rejection.
+
+    Attributes:
+        sent_at: when the request was sent, aware UTC.
+        dataset_id: the publication that the response was of; None after a rejection.
+        status: 200, or the status of the rejection: 404, or 403 to one token.
+    """
+
+    sent_at: datetime
+    dataset_id: str | None = None
+    status: int = 200
+
+    def names(self, dataset_id: str) -> bool:
+        """Return whether this publication is the current one."""
+        if self.dataset_id is None:
+            return False
+        return publication_id(self.dataset_id) == publication_id(dataset_id)
+
+
+def later(
+    record: EntityRecord | None, latest: EntityRecord | None, now: datetime
+) -> EntityRecord | None:
+    """Return the later of two records of an entity; `latest` was made last, and counts
+    if both are of one moment.
+
+    So a response that is received late never overrules what a later request has shown.
+    """
+    records = []
+    for candidate in (latest, record):
+        if candidate is not None and candidate.sent_at <= now + FUTURE:
+            records.append(candidate)
+    return max(records, key=attrgetter("sent_at"), default=None)
 
 
 @frozen(eq=False)
@@ -128,9 +167,7 @@ class Memory:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._entries: LeastRecentlyUsed[Key, Entry] = LeastRecentlyUsed(
-            max_bytes, lambda entry: entry.bytes
-        )
+        self._entries: LeastRecentlyUsed[Key, Entry] = LeastRecentlyUsed(max_bytes)
         self.records: LeastRecentlyUsed[RecordKey, EntityRecord] = LeastRecentlyUsed(
             MAX_RECORDS
         )
@@ -144,8 +181,9 @@ class Memory:
             if last == record or later(last, record, now) is not record:
                 return False
             self.records.put(key, record)
-        if last and last.dataset_id and record.rules_out(last.dataset_id):
-            publication = publication_id(last.dataset_id)
+        old_id = last.dataset_id if last is not None else None
+        if old_id and record.dataset_id and not record.names(old_id):
+            publication = publication_id(old_id)
             for kind in (CATALOGUE, *VALUE_VERSIONS):
                 self._entries.demote((key[0], key[1], publication, kind))
         return True
@@ -159,7 +197,7 @@ class Memory:
         if entry.bytes > self._max_bytes:
             self._entries.pop(key)
         else:
-            self._entries.put(key, entry)
+            self._entries.put(key, entry, entry.bytes)
 
     def add(self, key: Key, blocks: Iterable[Block], part: str) -> None:
         """Add the blocks of a part to what is stored under a key."""

@@ -47,7 +47,7 @@ class Publication:
         self.unlisted_ids = defaultdict[str, set[str]](set)
         # The plans last made, by the key of their query.
         self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
-            _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
+            _PLANNED_SERIES * len(catalogue)
         )
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -116,7 +116,7 @@ class Publications:
         self.last_panel: Panel | None = None
         # By entity id.
         self.stored: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
-            MAX_CATALOGUE_SERIES, lambda publication: len(publication.catalogue)
+            MAX_CATALOGUE_SERIES
         )
         # Of catalogues that are not stored, while a query uses them; by the id of the
         # object.
@@ -135,7 +135,7 @@ class Publications:
             return last
         publication = self._passing.setdefault(id(catalogue), Publication(catalogue))
         if store:
-            self.stored.put(catalogue.entity_id, publication)
+            self.stored.put(catalogue.entity_id, publication, len(catalogue))
         return publication
 
     def find(self, entity_id: str, dataset_id: str) -> Publication | None:

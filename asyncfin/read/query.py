@@ -200,7 +200,7 @@ async def plan_for(read: Read, question: Question, catalogue: Catalogue) -> Plan
         batches = await _run(make, aside=is_large)
         plan = evolve(plan, batches=batches)
     if is_reusable:
-        plans.put(key, plan)
+        plans.put(key, plan, len(series))
     return plan
 
 

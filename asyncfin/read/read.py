@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Self, TypeVar
 
-from asyncfin.cache.record import EntityRecord, later
+from asyncfin.cache.entries import EntityRecord, later
 from asyncfin.errors import (
     AsyncfinError,
     BucketUnavailableError,

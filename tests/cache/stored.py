@@ -7,7 +7,7 @@ import msgspec
 from msgspec import to_builtins
 
 from asyncfin.cache.base import Cache, Partition
-from asyncfin.cache.record import EntityRecord
+from asyncfin.cache.entries import EntityRecord
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from asyncfin.cache.record import EntityRecord
+from asyncfin.cache.entries import EntityRecord
 from asyncfin.clock import utc_now
 from tests.cache.dict_store import DictCache
 from tests.cache.stored import (

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from asyncfin.cache.base import Partition, hash_text
+from asyncfin.cache.entries import EntityRecord
 from asyncfin.cache.file import FileCache
-from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from tests.cache.processes import CONTEXT, check_ends, files_of, forks, put_each, run, start

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from asyncfin.cache.entries import EntityRecord
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
-from asyncfin.cache.record import EntityRecord
 from asyncfin.cache.redis import RedisCache
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.table.block import compress_blocks

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from asyncfin.cache.entries import EntityRecord
 from asyncfin.cache.file import FileCache
-from asyncfin.cache.record import EntityRecord
 from asyncfin.sandbox import Sandbox
 from tests.cache.stored import AT, DATASET, ENTITY, OTHER, URL, blocks
 from tests.cli.conftest import ENTITY as COMPANY, Command

@@ -13,7 +13,6 @@ from asyncfin import (
     Trailing,
     ValidationFailedError,
 )
-from asyncfin.cache.entries import LeastRecentlyUsed
 from asyncfin.model.selection import Annual
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.sandbox.dataset import DatasetFile
@@ -25,21 +24,6 @@ pytestmark = pytest.mark.virtual
 
 SMALL = {("Sales", "all"): {"FY2023": 1, "FY2024": 2}}
 OLD, NEW = (dataset(SMALL, dataset_id=each) for each in (FIRST, SECOND))
-
-
-def test_size_that_raises_changes_nothing() -> None:
-    """The value that was there stays, and the bound holds afterwards."""
-    kept: LeastRecentlyUsed[str, int] = LeastRecentlyUsed(10, lambda size: 10 // size)
-    kept.put("a", 5)
-    with pytest.raises(ZeroDivisionError):
-        kept.put("a", 0)
-    with pytest.raises(ZeroDivisionError):
-        kept.put("b", 0)
-    assert kept.get("a") == 5
-    assert kept.get("b") is None
-    assert kept.total == 2
-    kept.pop("a")
-    assert kept.total == 0
 
 
 async def test_the_waits_between_restarts_grow() -> None:

@@ -48,9 +48,9 @@ from asyncfin.read.publications import Publications, Standing
 from asyncfin.read.query import (
     plan_question,
     read_question,
-    stream_question,
 )
 from asyncfin.read.read import Read, everything
+from asyncfin.read.stream import stream_question
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded
 from asyncfin.wire.codec import encode

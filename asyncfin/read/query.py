@@ -5,13 +5,13 @@ one panel of them.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
     Hashable,
+    Iterable,
     Sequence,
 )
 from contextlib import (
@@ -21,20 +21,24 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from attrs import evolve
 
-from asyncfin.errors import DatasetChangedError, IncompleteResultError, SelectionError
+from asyncfin.errors import (
+    IncompleteResultError,
+    SelectionError,
+    ServiceError,
+    ValidationFailedError,
+    error_context,
+)
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.selection import FiscalRange, Trailing
+from asyncfin.model.selection import Exact, FiscalRange
 from asyncfin.plan.fill import adapt_to_cache
 from asyncfin.plan.plan import Batch, Plan, make_batches
 from asyncfin.plan.question import Question
-from asyncfin.read.batch import CacheWriter, read_batch
 from asyncfin.read.publications import (
     MAX_PANEL_VALUES,
     Publication,
@@ -43,9 +47,10 @@ from asyncfin.read.publications import (
 )
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
-from asyncfin.table.block import Block
+from asyncfin.table.block import Block, nbytes
 from asyncfin.table.panel import Panel, reconfirmed, release_decoded
-from asyncfin.tasks import merged, resumable
+from asyncfin.tasks import finish, merged
+from asyncfin.wire.pages import planned_pages
 from asyncfin.words import listed
 
 T = TypeVar("T")
@@ -55,6 +60,12 @@ _series_id = attrgetter("series_id")
 _PLANNED_INLINE = 1000
 # For how long a query waits for another one that requests series of the publication.
 _CLAIM_SECONDS = 10.0
+# A put is a file and a turn in a thread, whatever it holds: a put for each page would
+# take multiple times as long as compressing the pages.
+_BYTES = 4 * 1024 * 1024
+_TOO_LARGE = 413
+_TOO_WIDE = "narrow the query: the service may not accept one of this size"
+_CURSOR_REJECTED = "the service rejected a cursor that it had sent; query again"
 
 
 async def read_question(
@@ -76,7 +87,7 @@ async def read_shared(read: Read, first_plan: Plan | None = None) -> Panel:
     """Return the answer to the question of a read, which equal pending questions
     share.
     """
-    if first_plan is None:
+    if first_plan is None and read.cache is not None:
         stored_panel = await _find_panel(read)
         if stored_panel is not None:
             return stored_panel
@@ -86,7 +97,8 @@ async def read_shared(read: Read, first_plan: Plan | None = None) -> Panel:
         plan = first_plan or await plan_read(read)
         first_plan = None
         panel = await read_panel(read, plan)
-        _store_panel(read, panel)
+        if read.cache is not None and not panel.requests:
+            _store_panel(read, panel)
         return panel
 
     return await share(read, read.question.key, partial(read.attempt, attempt))
@@ -114,18 +126,18 @@ async def read_panel(read: Read, plan: Plan) -> Panel:
     dataset_id = plan.catalogue.dataset_id
     stitch = Stitch(plan, publication)
     async with read.detecting_change(dataset_id), AsyncExitStack() as claims:
-        blocks, batches = await _take_cached(read, stitch)
+        blocks, batches = await take_cached(read, stitch)
         if batches and read.fills_cache:
             await _claim(read, publication, claims)
             # During the wait series may have been cached, or evicted.
             stitch = Stitch(plan, publication)
-            blocks, batches = await _take_cached(read, stitch)
-        _count_cached(read, stitch)
+            blocks, batches = await take_cached(read, stitch)
+        count_cached(read, stitch)
         if batches:
-            async with _send_batches(read, stitch, batches, prefetch=True) as pages:
+            async with send_batches(read, stitch, batches, prefetch=True) as pages:
                 async for block in pages:
                     blocks.append(block)
-        blocks += await _retry_missing(read, stitch)
+        blocks += await retry_missing(read, stitch)
         confirmed_at = await read.confirm(dataset_id)
     return stitch.panel(
         blocks, plan.series, requests=read.requests, confirmed_at=confirmed_at
@@ -272,9 +284,7 @@ async def _find_panel(read: Read) -> Panel | None:
 
 
 def _store_panel(read: Read, panel: Panel) -> None:
-    """Store a small panel that cost no request, for equal queries."""
-    if read.cache is None or panel.requests:
-        return
+    """Store a panel that cost no request, if it is small, for equal queries."""
     # A predicate may depend on anything, and another query may list an unlisted series.
     may_return_again = panel.select.where is None and not panel.unlisted
     if may_return_again and panel.value_count <= MAX_PANEL_VALUES:
@@ -284,7 +294,7 @@ def _store_panel(read: Read, panel: Panel) -> None:
 # Requests.
 
 
-async def _take_cached(
+async def take_cached(
     read: Read, stitch: Stitch
 ) -> tuple[list[Block], Sequence[Batch]]:
     """Return the cached blocks of the answer, and the batches that request the other
@@ -313,7 +323,8 @@ async def _claim(read: Read, publication: Publication, claims: AsyncExitStack) -
     await claims.enter_async_context(read.claim())
 
 
-def _count_cached(read: Read, stitch: Stitch) -> None:
+def count_cached(read: Read, stitch: Stitch) -> None:
+    """Count for the cache how many of the wanted series it has."""
     if read.cache is not None:
         misses = len(stitch.list_missing())
         read.cached = len(stitch.plan.series) - misses
@@ -321,7 +332,7 @@ def _count_cached(read: Read, stitch: Stitch) -> None:
 
 
 @asynccontextmanager
-async def _send_batches(
+async def send_batches(
     read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
 ) -> AsyncIterator[AsyncIterator[Block]]:
     """Yield the pages of all batches in the order in which they are received, and cache
@@ -338,14 +349,14 @@ async def _send_batches(
         put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
         writer = CacheWriter(put)
     jobs = [
-        partial(read_batch, read, stitch, batch, writer, prefetch=prefetch)
+        partial(_read_batch, read, stitch, batch, writer, prefetch=prefetch)
         for batch in batches
     ]
     async with writer or nullcontext(), merged(jobs, read.publications.limit) as pages:
         yield pages
 
 
-async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
+async def retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     """Request the missing series again, together, over all periods of the catalogue.
 
     The spec leaves open whether a series without values is listed, so one response
@@ -362,7 +373,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     every_period = plan.catalogue.resolve(FiscalRange())
     while missing := stitch.list_missing():
         batches = make_batches(plan.catalogue, missing, every_period, version)
-        async with _send_batches(read, stitch, batches) as pages:
+        async with send_batches(read, stitch, batches) as pages:
             round_blocks = [block async for block in pages]
         if not round_blocks:
             break
@@ -383,102 +394,121 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     return blocks
 
 
-# Streams.
+# Batches.
 
 
-@asynccontextmanager
-async def stream_question(
-    publications: Publications, question: Question
-) -> AsyncIterator[AsyncIterator[Panel]]:
-    """Yield an iterator over the answer in pieces, as `Client.stream` describes."""
-    read = Read(publications, question, "stream")
-    # Not the caller's context: what it does in its block is not a part of the question.
-    context = copy_context()
-    async with read.announce(context):
-        # Planned out here, so that a wrong question is an error of `async with`, not of
-        # the first step.
-        planning = read.attempt(partial(plan_read, read))
-        loop = asyncio.get_running_loop()
-        plan = await loop.create_task(planning, context=context)
-        async with resumable(read_pieces(read, plan), context) as panels:
-            yield panels
+async def _read_batch(
+    read: Read,
+    stitch: Stitch,
+    batch: Batch,
+    writer: CacheWriter | None,
+    *,
+    prefetch: bool,
+) -> AsyncGenerator[Block, None]:
+    """Yield each page of a batch that has series which are at home in it.
 
-
-async def read_pieces(
-    read: Read, first_plan: Plan | None
-) -> AsyncGenerator[Panel, None]:
-    """Yield the answer to the question of a read in pieces."""
+    The spec does not show how many exact periods a query may have (4.3). If the
+    service rejects them, one batch requests them as a range while the others wait. If
+    that is accepted, all further batches of the read are sent as ranges.
+    """
+    catalogue = stitch.plan.catalogue
+    periods = batch.periods
+    has_exact = isinstance(periods, Exact) and len(periods.periods) > 1
+    form = batch
+    async with read.trial:  # wait for the batch that tries a range
+        if has_exact and read.sends_ranges:
+            form = _make_range(batch, catalogue)
+    rejection: ServiceError | None = None
     while True:
+        has_page = False
+        pages = _read_pages(read, stitch, form, writer, prefetch)
         try:
-            plan = first_plan or await plan_read(read)
-            first_plan = None
-            async with (
-                read.detecting_change(plan.catalogue.dataset_id),
-                aclosing(_iter_pieces(read, plan)) as panels,
-            ):
-                async for panel in panels:
-                    # From here on the consumer has values of this publication.
-                    read.add(panel)
-                    yield panel
+            async with aclosing(pages), read.trial if rejection else nullcontext():
+                if rejection is not None and not read.sends_ranges:
+                    # It may be about a replaced publication.
+                    await read.check_unchanged(rejection, catalogue.dataset_id)
+                async for block in pages:
+                    has_page = True
+                    if rejection is not None:
+                        read.sends_ranges = True
+                    if block is not None:
+                        yield block
             return
-        except DatasetChangedError as error:
-            change = error
-        await read.restart(change)
+        except ServiceError as error:
+            is_invalid = isinstance(error, ValidationFailedError)
+            if not is_invalid and error.status != _TOO_LARGE:
+                raise
+            if is_invalid and has_exact and form is batch and not has_page:
+                rejection = error
+                form = _make_range(batch, catalogue)
+                continue
+            first = rejection or error
+            first.add_note(_CURSOR_REJECTED if has_page else _TOO_WIDE)
+            raise first from None
 
 
-async def _iter_pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
-    """Yield a panel for each page that has wanted series, and one for the unlisted
-    series.
+def _make_range(batch: Batch, catalogue: Catalogue) -> Batch:
+    """Return a batch that requests all periods as one range."""
+    return evolve(batch, periods=catalogue.resolve(FiscalRange()))
+
+
+async def _read_pages(
+    read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
+) -> AsyncGenerator[Block | None, None]:
+    """Yield the series of each page that are at home in the batch."""
+    pages = planned_pages(
+        read.send,
+        read.entity_id,
+        form,
+        home=form.home,
+        query_ids=form.matched,
+        wanted_ids=form.home if writer is None else form.matched,
+        prefetch=prefetch,
+    )
+    async with aclosing(pages):
+        async for page in pages:
+            # It was pinned and not rejected: its publication was current when it was
+            # sent.
+            response = page.response
+            assert response is not None
+            read.record_confirmation(stitch.plan.catalogue.dataset_id, response.sent_at)
+            with error_context("query", page.entity_id, response):
+                block, read_block = await stitch.add(
+                    page, home=form.home, request_periods=form.periods
+                )
+            if writer is not None and read_block is not None:
+                await writer.add([read_block])
+            # While the block waits to be taken, it alone is held, and not the page's
+            # bytes.
+            del page, response, read_block
+            yield block
+
+
+class CacheWriter:
+    """Gathers blocks of one publication and value version, and puts them into a cache.
+
+    They are put as soon as they take 4 MiB. Leaving the `async with` block puts the
+    others, also if the query fails or is cancelled. A put is never cancelled: its
+    thread would go on, and its blocks would be put again.
     """
-    stitch = Stitch(plan, read.publications.of(plan.catalogue))
-    dataset_id = plan.catalogue.dataset_id
 
-    # What is cached waits for the first page, which shows whether the publication is
-    # still the current one.
-    cached_blocks, batches = await _take_cached(read, stitch)
-    _count_cached(read, stitch)
-    waiting_blocks = deque(cached_blocks)
+    def __init__(self, put: Callable[[tuple[Block, ...]], Awaitable[None]]) -> None:
+        self._put = put
+        self._gathered: list[Block] = []
 
-    async def piece() -> Panel:
-        block, requests = stitch.release(waiting_blocks.popleft()), read.requests
-        confirmed_at = await read.confirm(dataset_id, store=False)
-        series = stitch.series_of(block)
-        return stitch.panel(
-            [block],
-            series,
-            requests=requests,
-            confirmed_at=confirmed_at,
-            is_whole=False,
-        )
+    async def __aenter__(self) -> Self:
+        return self
 
-    async with _send_batches(read, stitch, batches) as pages:
-        async for block in pages:
-            waiting_blocks.append(block)
-            if _is_window_certain(stitch):
-                while waiting_blocks:
-                    yield await piece()
-    waiting_blocks += await _retry_missing(read, stitch)
-    confirmed_at = await read.confirm(dataset_id)
-    while waiting_blocks:
-        yield await piece()
-    if missing := stitch.list_missing(include_unlisted=True):
-        yield stitch.panel(
-            [],
-            missing,
-            requests=read.requests,
-            confirmed_at=confirmed_at,
-            is_whole=False,
-        )
+    async def __aexit__(self, *error: object) -> None:
+        await finish(self._flush())
 
+    async def add(self, blocks: Iterable[Block]) -> None:
+        """Gather the blocks of a page, and put all if they are many."""
+        self._gathered += blocks
+        if nbytes(self._gathered) > _BYTES:
+            await finish(self._flush())
 
-def _is_window_certain(stitch: Stitch) -> bool:
-    """Return whether no value that may still come can move the panel's periods.
-
-    The window of a `Trailing` ends at the latest value of all: at the last fiscal end
-    of the catalogue or before.
-    """
-    if not isinstance(stitch.plan.periods, Trailing):
-        return True
-    anchor = stitch.anchor
-    last = stitch.plan.catalogue.periods[-1]
-    return anchor is not None and anchor.fiscal_end == last.fiscal_end
+    async def _flush(self) -> None:
+        blocks, self._gathered = tuple(self._gathered), []
+        if blocks:
+            await self._put(blocks)

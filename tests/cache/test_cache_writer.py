@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from asyncfin import Client, FiscalRange, MemoryCache, Retry, Select, ServerFailureError
-from asyncfin.read.batch import CacheWriter
+from asyncfin.read.query import CacheWriter
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.table.block import PageText
 from tests.cache.stored import blocks

@@ -3,7 +3,7 @@ loop.
 
 Decided here: which waiter is next, what a pause and a used-up allowance mean to the
 waiters, and what a cancelled wait gives back. The arithmetic is in
-`asyncfin.pacing.pace` and `asyncfin.pacing.learned`.
+`asyncfin.pacing.pace`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from asyncfin.clock import utc_now
 from asyncfin.errors import AsyncfinError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.learned import Pace
-from asyncfin.pacing.pace import Allowance, Change
+from asyncfin.pacing.pace import Allowance, Change, Pace
 from asyncfin.tasks import check_closed, running_loop
 
 # A grant may come this much early: what float arithmetic loses, not what a service
@@ -248,8 +247,8 @@ class LoopBucket(Bucket):
         if loop is not self._loop:
             if self._loop is not None:
                 check_closed(self._loop, type(self).__name__, "bucket")
+                self._begin()
             self._loop = loop
-            self._begin()
         return loop
 
     def _find_next(self) -> Waiter | None:
@@ -347,7 +346,7 @@ class TokenBucket(LoopBucket):
         self, *, lane: Lane = "interactive", counts: bool = True
     ) -> float:
         check_lane(lane)
-        now, unix = self._bind().time(), self._read_clock()
+        now, unix = self._bind().time(), self._clock().timestamp()
         if counts and (error := self._allowance.error(unix)):
             raise error
         # No request waits and the bucket holds enough: no future, no timer.
@@ -362,7 +361,7 @@ class TokenBucket(LoopBucket):
 
     def stats(self) -> BucketStats:
         now = self._loop.time() if self._loop else 0.0
-        gcra, error = self._pace.gcra, self._allowance.error(self._read_clock())
+        gcra, error = self._pace.gcra, self._allowance.error(self._clock().timestamp())
         return replace(
             self._describe(self._parameters),
             level=gcra.held(now),
@@ -370,9 +369,6 @@ class TokenBucket(LoopBucket):
             exhausted_until=error.resume_at if error else None,
             spent_today=self._allowance.spending,
         )
-
-    def _read_clock(self) -> float:
-        return self._clock().timestamp()
 
     def _grant(
         self, counts: bool, now: float, unix: float, *, has_waited: bool
@@ -386,13 +382,13 @@ class TokenBucket(LoopBucket):
             self._apply_allowance(self._allowance, unix)
 
     async def _change(self, change: Change) -> None:
-        unix = self._read_clock()
+        unix = self._clock().timestamp()
         self._allowance.apply(change, unix)
         self._apply_allowance(self._allowance, unix)
         self._serve()
 
     def _return_spending(self, counts: bool) -> None:
-        self._allowance.apply(Change("give_back", counts), self._read_clock())
+        self._allowance.apply(Change("give_back", counts), self._clock().timestamp())
 
     def _serve(self) -> None:
         """Grant what can be granted now, and set the timer for the next waiter."""
@@ -402,7 +398,7 @@ class TokenBucket(LoopBucket):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        now, unix = loop.time(), self._read_clock()
+        now, unix = loop.time(), self._clock().timestamp()
         while (waiter := self._find_next()) is not None:
             # Only the head has a moment, computed each time: nothing is reserved ahead,
             # so that a new rate or pause takes effect at once.

@@ -260,12 +260,12 @@ async def _kept_by_hand(url: str, token: str, plan: Plan) -> list[bytes]:
             request = catalogue_request(
                 entity, expected_dataset_id=None, page_size=100, cursor=cursor or None
             )
-            async with session.get(request.path, params=request.params) as answer:
+            async with session.get(request.target) as answer:
                 bodies.append(await answer.read())
             cursor = orjson.loads(bodies[-1]).get("next_cursor")
         for batch in plan.batches:
             request = query_request(entity, batch, page_size=100, cursor=None)
-            async with session.post(request.path, data=request.body) as answer:
+            async with session.post(request.target, data=request.body) as answer:
                 bodies.append(await answer.read())
     return bodies
 

@@ -26,6 +26,7 @@ from asyncfin.events import OutageBegan, OutageEnded, next_serial
 from asyncfin.wire.observers import Announcer
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import copy_unsent, growing_wait, is_retryable
+from asyncfin.wire.token import Secret
 
 _FAILURES = 8
 # Seconds after which a request that is given up without a byte counts as a failure.
@@ -61,20 +62,20 @@ class _Row(msgspec.Struct, eq=False):
     failures: int = 1
 
 
-class Sending:
-    """A request on its way, and its last attempt, as the breaker sees them."""
+class Sending(msgspec.Struct, eq=False):
+    """A request on its way, and its last attempt, as breaker and transport see them."""
 
-    attempts = 0  # how often it was sent
-    sent_at = 0.0  # loop time
-    is_under_way = False
-    is_silent = True  # whether no byte has arrived
-    is_given_up = False  # counted as a failure, as nobody waits for it
+    request: Request
+    token: Secret | None = None  # what it is sent with
+    attempts: int = 0  # how often it was sent
+    sent_at: float = 0.0  # loop time
+    is_under_way: bool = False
+    is_written: bool = False  # whether its headers are
+    is_silent: bool = True  # whether no byte has arrived
+    is_given_up: bool = False  # counted as a failure, as nobody waits for it
     # What had been seen before it was sent: failures, and the number of responses.
     row: _Row | None = None
-    responses = 0
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    responses: int = 0
 
 
 class Breaker:

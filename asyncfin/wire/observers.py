@@ -41,9 +41,9 @@ class Announcer:
         for observer in self._observers:
             checks.plain_callable("observers", observer)
 
-    def is_heard(self, level: int = logging.DEBUG) -> bool:
-        """Return whether an event is to be made that the log has at a level."""
-        return len(self._observers) > 1 or _log.isEnabledFor(level)
+    def is_heard(self) -> bool:
+        """Return whether anybody receives events, so that they are worth making."""
+        return len(self._observers) > 1 or _log.isEnabledFor(logging.DEBUG)
 
     def __call__(self, event: events.Event) -> None:
         for observer in self._observers:
@@ -114,62 +114,51 @@ _NOTICEABLE = 0.001
 _LONG = 1.0
 
 
-class Wait:
+class Wait(msgspec.Struct, eq=False):
     """A wait of a request, as a context manager: announced while it is long, and at its
     end.
-
-    Attributes:
-        reason: as `Waiting` has it.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        announce: Announcer,
-        reason: str = "",
-        ends_at: Callable[[], float | None] = lambda: None,
-    ) -> None:
-        self._request, self._announce = request, announce
-        self.reason = reason
-        # Gives the loop time at which it ends at the earliest, or None.
-        self._ends_at = ends_at
-        self._loop = asyncio.get_running_loop()
-        self._began_at = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
-        self._has_ended = False
+    request: Request
+    announce: Announcer
+    reason: str = ""  # as `Waiting` has it
+    # The loop time at which it ends at the earliest, or None.
+    ends_at: Callable[[], float | None] = lambda: None
+    loop: asyncio.AbstractEventLoop = msgspec.field(
+        default_factory=asyncio.get_running_loop
+    )
+    began_at: float = 0.0
+    timer: asyncio.TimerHandle | None = None  # None: it has not begun, or has ended
 
     def __enter__(self) -> Self:
-        if self._announce.is_heard(logging.INFO):
-            self._timer = self._loop.call_later(_LONG, self._announce_long)
+        self.began_at = self.loop.time()
+        self.timer = self.loop.call_later(_LONG, self._announce_long)
         return self
 
     def end(self, *_: object) -> None:
         """End the wait, with the block or before its end."""
-        if self._has_ended:
+        if self.timer is None:
             return
-        self._has_ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-        seconds = self._loop.time() - self._began_at
+        self.timer.cancel()
+        self.timer = None
+        seconds = self.loop.time() - self.began_at
         if seconds < _NOTICEABLE:
             return
-        operation, announce = self._request.operation, self._announce
-        announce.counts[operation].waits += seconds
-        if announce.is_heard():
-            reason = self.reason if self.reason in ("retry", "outage") else "turn"
-            entity_id = self._request.entity_id
-            announce(events.Waited(operation, entity_id, reason, seconds))
+        operation, entity_id = self.request.operation, self.request.entity_id
+        self.announce.counts[operation].waits += seconds
+        reason = self.reason if self.reason in ("retry", "outage") else "turn"
+        self.announce(events.Waited(operation, entity_id, reason, seconds))
 
     __exit__ = end
 
     def _announce_long(self) -> None:
-        now = self._loop.time()
-        seconds = now - self._began_at
+        now = self.loop.time()
+        seconds = now - self.began_at
         # The intervals double: observers learn of a long wait soon, and it does not
         # fill a log.
-        self._timer = self._loop.call_later(seconds, self._announce_long)
-        reason, ends_at = self.reason, self._ends_at()
-        request, announce = self._request, self._announce
+        self.timer = self.loop.call_later(seconds, self._announce_long)
+        reason, ends_at = self.reason, self.ends_at()
+        request, announce = self.request, self.announce
         # The end of a pause of the bucket is known, that of the wait in its queue is
         # not.
         if reason == "bucket":

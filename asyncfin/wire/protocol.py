@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -33,8 +33,7 @@ class Request(msgspec.Struct, frozen=True):
 
     operation: str
     method: str
-    path: str  # percent-encoded, and relative to the base URL
-    params: tuple[tuple[str, str], ...] = ()  # not encoded
+    target: str  # path and parameters, percent-encoded, after the base URL
     body: bytes | None = None
     entity_id: str | None = None
     counts: bool = True  # whether it counts against the account's allowance (spec 8)
@@ -95,16 +94,16 @@ def catalogue_request(
     cursor: str | None,
 ) -> Request:
     """Return the request for one page of a catalogue (spec 4.2)."""
-    params = [("limit", str(page_size))]
+    params = {"limit": str(page_size)}
     if expected_dataset_id is not None:
-        params.append(("expected_dataset_id", expected_dataset_id))
+        params["expected_dataset_id"] = expected_dataset_id
     if cursor is not None:
-        params.append(("cursor", cursor))
+        params["cursor"] = cursor
+    path = f"{_make_dataset_path(entity_id)}/catalogue"
     return Request(
         "catalogue",
         "GET",
-        f"{_make_dataset_path(entity_id)}/catalogue",
-        tuple(params),
+        f"{path}?{urlencode(params, quote_via=quote)}",
         entity_id=entity_id,
         has_cursor=cursor is not None,
     )
@@ -126,11 +125,8 @@ def query_request(
 
 def usage_request(start_date: date, end_date: date) -> Request:
     """Return the request for the usage of at most 92 days (spec 4.4)."""
-    params = (
-        ("start_date", start_date.isoformat()),
-        ("end_date", end_date.isoformat()),
-    )
-    return Request("usage", "GET", "/v1/usage", params, counts=False)
+    days = f"start_date={start_date.isoformat()}&end_date={end_date.isoformat()}"
+    return Request("usage", "GET", f"/v1/usage?{days}", counts=False)
 
 
 def limits_request() -> Request:
@@ -148,8 +144,8 @@ def raw_request(
     # It is appended to the base URL, whose host must not become another.
     if not path.startswith("/"):
         raise errors.ArgumentError(f"path must begin with a slash, not be {path!r}")
-    counts = path not in _UNCOUNTED
-    return Request("request", method, path, tuple(params.items()), body, counts=counts)
+    target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
+    return Request("request", method, target, body, counts=path not in _UNCOUNTED)
 
 
 def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date]]:

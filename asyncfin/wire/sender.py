@@ -153,7 +153,16 @@ class Sender:
                 another event loop, which is not closed.
         """
         scopes = (await self.transport.open()).scopes
-        sending = _Sending(self, self._share(), request, on_attempt, start)
+        loop_state = self._share()
+        sending = _Sending(
+            request,
+            sender=self,
+            loop_state=loop_state,
+            on_attempt=on_attempt,
+            start=start,
+            is_bulk=self.lane == "bulk",
+            began_before_outage=loop_state.breaker.outage is None and start is None,
+        )
         # A timeout without an end, which closing moves to now.
         scope = asyncio.timeout(None)
         scopes.add(scope)
@@ -246,51 +255,39 @@ class _Shared(msgspec.Struct, eq=False):
             task.exception()  # else it is logged
 
 
-class _Sending(Sending):
+class _Sending(Sending, kw_only=True, eq=False):
     """A request on its way. It is the `Origin` of its errors, hence `at` and
     `request_id`.
     """
 
-    request_id = None  # a failed request has only the id that its error contains
+    sender: Sender
+    loop_state: _Shared
+    on_attempt: Callable[[], None]
+    start: Start | None
+    is_bulk: bool  # whether that is the sender's lane
+    # Whether it waits for the place before its first attempt too.
+    began_before_outage: bool
+    request_id: None = None  # a failed request has only the id that its error contains
     # The attempts that count for `Retry.attempts`: neither those while the breaker was
     # open, nor those that were made again with another token after a 401.
-    _attempt_count = 0
-    _has_renewed = False
-    _duration = 0.0  # what `Retry.max_elapsed` bounds, in seconds
+    attempt_count: int = 0
+    has_renewed: bool = False
+    duration: float = 0.0  # what `Retry.max_elapsed` bounds, in seconds
     # Seconds between the last attempt and the next, or None if its Retry-After is too
     # long.
-    _retry_wait: float | None = None
+    retry_wait: float | None = None
     error: AsyncfinError | None = None  # what the last attempt ended in
     # Of the events of the attempt, if its start was announced.
-    _identity: tuple[str, str | None, int, int] | None = None
-
-    def __init__(
-        self,
-        sender: Sender,
-        loop_state: _Shared,
-        request: Request,
-        on_attempt: Callable[[], None],
-        start: Start | None,
-    ) -> None:
-        self.request = request
-        self._sender = sender
-        self._shared = loop_state
-        self._breaker = loop_state.breaker
-        self._on_attempt = on_attempt
-        self._start = start
-        self._time = loop_state.loop.time
-        self._is_bulk = sender.lane == "bulk"
-        # Whether it waits for the place before its first attempt too.
-        self._began_before_outage = self._breaker.outage is None and start is None
+    identity: tuple[str, str | None, int, int] | None = None
 
     @property
     def at(self) -> datetime:
         """The time now, for an error without a time."""
-        return self._sender.transport.clock()
+        return self.sender.transport.clock()
 
     async def respond(self) -> Response:
         """Return the 2xx response, of the first attempt that has one."""
-        breaker = self._breaker
+        breaker = self.loop_state.breaker
         while True:
             if breaker.outage is not None:
                 await self._wait_for_place()
@@ -299,7 +296,7 @@ class _Sending(Sending):
                     response = await self._attempt()
                 else:
                     # It belongs to the client, and goes on if the caller leaves.
-                    task = self._shared.run(self._attempt())
+                    task = self.loop_state.run(self._attempt())
                     await asyncio.wait([task])
                     response = task.result()
             except AsyncfinError as failure:
@@ -322,23 +319,24 @@ class _Sending(Sending):
         """Wait until the request may be sent while the breaker is open, or raise the
         error for that.
         """
-        sender, breaker, began_at = self._sender, self._breaker, self._time()
+        sender, breaker = self.sender, self.loop_state.breaker
+        began_at = self.loop_state.loop.time()
         until = began_at
-        if self._is_bulk:
+        if self.is_bulk:
             until = breaker.failing_since + sender.retry.max_outage
-        elif self._began_before_outage:
-            until += sender.retry.max_elapsed - self._duration
+        elif self.began_before_outage:
+            until += sender.retry.max_elapsed - self.duration
         try:
             with Wait(self.request, sender.announce, "outage", lambda: breaker.due):
                 has_place = await breaker.wait(self, until)
         except BaseException:  # a cancellation, or an observer has raised
             breaker.leave(self)
             raise
-        if not self._is_bulk:
-            self._duration += self._time() - began_at
+        if not self.is_bulk:
+            self.duration += self.loop_state.loop.time() - began_at
         if has_place:
             return
-        if self.error is not None and not self._is_bulk:
+        if self.error is not None and not self.is_bulk:
             raise self.error
         raise breaker.not_sent(self.request) from self.error
 
@@ -348,7 +346,7 @@ class _Sending(Sending):
         None if it was not sent, because the breaker has opened, or the token was
         rejected meanwhile.
         """
-        sender, request, breaker = self._sender, self.request, self._breaker
+        sender, request, breaker = self.sender, self.request, self.loop_state.breaker
         try:
             with Wait(request, sender.announce) as wait:
                 # Before the slots: however few there are, all waiting requests share a
@@ -357,7 +355,7 @@ class _Sending(Sending):
                 if token is None or token.rejection is not None:
                     await self._wait_for_token(wait)
                 wait.reason = "connection"
-                async with self._shared.slots:
+                async with self.loop_state.slots:
                     if not breaker.allows(self):
                         return None
                     # The grant is last, so that a granted request is sent at once: the
@@ -372,7 +370,7 @@ class _Sending(Sending):
                     if (
                         breaker.allows(self)
                         and not sender.transport.is_closed
-                        and token.claim(self._time())
+                        and token.claim(self.loop_state.loop.time())
                     ):
                         return await self._exchange(token, wait)
                     await self._give_back()
@@ -386,54 +384,48 @@ class _Sending(Sending):
         """Wait until there is a token that may be sent, or raise the error of one that
         was rejected.
         """
-        tokens = self._sender.tokens
+        tokens = self.sender.tokens
         wait.reason = "token"
-        waits = tokens.is_renewable and self._is_bulk
+        waits = tokens.is_renewable and self.is_bulk
         while True:
             token = await tokens.current()
-            if (error := token.not_sent(self._time())) is None:
+            if (error := token.not_sent(self.loop_state.loop.time())) is None:
                 return
-            if not waits or self._duration >= self._sender.retry.max_elapsed:
+            if not waits or self.duration >= self.sender.retry.max_elapsed:
                 raise (
                     self.error if isinstance(self.error, AuthenticationError) else error
                 )
             await asyncio.sleep(_TOKEN_WAIT)
-            self._duration += _TOKEN_WAIT
+            self.duration += _TOKEN_WAIT
 
     async def _give_back(self) -> None:
         # A grant that does not count stays used: giving it back would take one off the
         # day's spending.
         if self.request.counts:
-            await finish(self._sender.bucket.give_back())
+            await finish(self.sender.bucket.give_back())
 
     async def _exchange(self, token: Secret, wait: Wait) -> Response:
         """Send the request with a token, and return its 2xx response or raise an
         error.
         """
-        sender, request = self._sender, self.request
+        sender, request = self.sender, self.request
         response: Response | None = None
         failure: AsyncfinError | None = None
         error: BaseException | None = None
-        is_written = False
-
-        def write_token() -> str:
-            nonlocal is_written
-            is_written = True
-            return f"Bearer {token.text}"  # spec 5
-
+        self.token, self.is_written = token, False
         # What raises before this attempt begins does not end the last one again.
-        self._identity = None
+        self.identity = None
         try:
             wait.end()
-            self._on_attempt()
+            self.on_attempt()
             self._begin()
-            outcome = await sender.transport.send(request, write_token, self)
+            outcome = await sender.transport.send(self)
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed
                 # token.
                 response = sender.tokens.redact(outcome)
                 failure = error_of(request, response)
-                token.record(failure, self.sent_at, self._time())
+                token.record(failure, self.sent_at, self.loop_state.loop.time())
             else:
                 failure = outcome  # whose traceback begins here
             error = failure
@@ -441,7 +433,7 @@ class _Sending(Sending):
             error = cause  # what has started must be seen to end
             if not self.is_under_way:  # an observer has raised
                 await self._give_back()
-            elif not is_written and request.counts:  # it was still connecting
+            elif not self.is_written and request.counts:  # it was still connecting
                 with suppress(BucketUnavailableError):  # the cause goes on
                     await finish(sender.bucket.unspend(sent_at=self.sent_at))
             raise
@@ -456,34 +448,34 @@ class _Sending(Sending):
 
     def _begin(self) -> None:
         """Announce and count an attempt, which is sent now."""
-        sender, request = self._sender, self.request
+        sender, request = self.sender, self.request
         # Whoever observes its start, observes its end.
         if sender.announce.is_heard():
             attempt = self.attempts + 1
             identity = request.operation, request.entity_id, next_serial(), attempt
-            self._identity = identity
-            url = sender.transport.url(request)
+            self.identity = identity
+            url = f"{sender.transport.base_url}{request.target}"
             sender.announce(RequestStarted(*identity, request.method, url))
         counts = sender.announce.counts[request.operation]
         counts.requests += 1
         counts.retries += self.attempts > 0
         self.attempts += 1
-        self._attempt_count += self._breaker.outage is None
-        self._breaker.send(self)
-        if self._start is not None and not self._start.done():
-            self._start.set_result(self)
+        self.attempt_count += self.loop_state.breaker.outage is None
+        self.loop_state.breaker.send(self)
+        if self.start is not None and not self.start.done():
+            self.start.set_result(self)
 
     def _end(self, response: Response | None, error: BaseException | None) -> None:
         """Record how an attempt has ended, and announce it if its start was."""
-        announce = self._sender.announce
-        seconds = self._time() - self.sent_at
+        announce = self.sender.announce
+        seconds = self.loop_state.loop.time() - self.sent_at
         if self.is_under_way:
             self.is_under_way = False
-            self._duration += seconds
+            self.duration += seconds
             if isinstance(error, AsyncfinError) or error is None:
-                self._breaker.record(self, error)
+                self.loop_state.breaker.record(self, error)
             elif isinstance(error, asyncio.CancelledError):
-                self._breaker.give_up(self)
+                self.loop_state.breaker.give_up(self)
         status, byte_count, failure = None, 0, None
         if response is not None:
             status, byte_count = response.status, len(response.body)
@@ -495,10 +487,10 @@ class _Sending(Sending):
             failure = type(error).__name__
             if isinstance(error, asyncio.CancelledError) and TIME_IS_UP in error.args:
                 failure = RequestTimeoutError.__name__
-        if self._identity is not None:
+        if self.identity is not None:
             request_id = error.request_id if isinstance(error, ServiceError) else None
             event = RequestFinished(
-                *self._identity, status, byte_count, seconds, request_id, failure
+                *self.identity, status, byte_count, seconds, request_id, failure
             )
             announce(event)
 
@@ -506,30 +498,30 @@ class _Sending(Sending):
         """Wait until the request may be sent again after a failed attempt, or raise its
         error.
         """
-        sender, retry, breaker = self._sender, self._sender.retry, self._breaker
+        sender, retry, breaker = self.sender, self.sender.retry, self.loop_state.breaker
 
         # 1. The token was rejected (401): retry at once with another one, which does
         #    not count for `Retry.attempts`. It happens once, or where requests wait,
         #    within `max_elapsed`. Without `answered` nothing was sent.
         is_rejected = isinstance(error, AuthenticationError) and error.answered
         if is_rejected and sender.tokens.is_renewable:
-            waits = self._is_bulk and self._duration < retry.max_elapsed
-            if waits or not self._has_renewed:
-                self._has_renewed = True
-                self._attempt_count -= 1
+            waits = self.is_bulk and self.duration < retry.max_elapsed
+            if waits or not self.has_renewed:
+                self.has_renewed = True
+                self.attempt_count -= 1
                 self._announce_retry(error, 0.0)
                 return
 
         # 2. While the breaker is open, its waits replace those of `Retry`.
-        attempt, wait = self._attempt_count, self._retry_wait
+        attempt, wait = self.attempt_count, self.retry_wait
         if breaker.outage is not None and has_responded(error) is False:
-            has_retries = self._began_before_outage and attempt < retry.attempts
-            if (self._is_bulk or has_retries) and is_retryable(error):
+            has_retries = self.began_before_outage and attempt < retry.attempts
+            if (self.is_bulk or has_retries) and is_retryable(error):
                 return
             raise error
 
         # 3. It is not retryable, or `Retry` does not allow another attempt.
-        seconds = self._duration
+        seconds = self.duration
         if wait is None or retry.gives_up(
             error, attempt=attempt, elapsed=seconds, wait=wait
         ):
@@ -540,10 +532,10 @@ class _Sending(Sending):
         self._announce_retry(error, wait)
         if isinstance(error, RateLimitedError):
             return
-        ends_at = self._time() + wait
+        ends_at = self.loop_state.loop.time() + wait
         with Wait(self.request, sender.announce, "retry", lambda: ends_at):
             await asyncio.sleep(wait)
-        self._duration += wait
+        self.duration += wait
 
     async def _report_failure(
         self, error: AsyncfinError, response: Response | None
@@ -553,11 +545,11 @@ class _Sending(Sending):
 
         To its end, also if the caller leaves meanwhile.
         """
-        bucket, retry = self._sender.bucket, self._sender.retry
+        bucket, retry = self.sender.bucket, self.sender.retry
         # The service's Retry-After goes before the growing wait.
         stated_wait = None if response is None else retry_after(response)
-        wait = retry.wait(self._attempt_count, stated_wait, self._sender.source)
-        self._retry_wait = wait
+        wait = retry.wait(self.attempt_count, stated_wait, self.sender.source)
+        self.retry_wait = wait
         counts = self.request.counts
         try:
             if isinstance(error, RateLimitedError):
@@ -582,7 +574,7 @@ class _Sending(Sending):
             raise unavailable from error
 
     def _announce_retry(self, error: AsyncfinError, wait: float) -> None:
-        self._sender.announce(
+        self.sender.announce(
             Retrying(
                 self.request.operation,
                 self.request.entity_id,

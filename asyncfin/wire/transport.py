@@ -16,7 +16,6 @@ from datetime import datetime
 from io import BytesIO
 from math import inf
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
@@ -38,7 +37,7 @@ from asyncfin.tasks import check_closed, closed_with_loop, decoding_lock, runnin
 from asyncfin.wire.address import check_base_url, check_user_agent, environment_proxy
 from asyncfin.wire.breaker import Sending
 from asyncfin.wire.inflate import ACCEPTED, INCOMPLETE, inflate, too_large_error
-from asyncfin.wire.protocol import Request, Response
+from asyncfin.wire.protocol import Response
 from asyncfin.wire.retry import Timeouts
 
 CLOSED = "the client is closed"
@@ -100,20 +99,10 @@ class Transport:
         self._open: LoopState | None = None
         self.is_closed = False  # whether `aclose` was called
 
-    def url(self, request: Request) -> str:
-        """Return the whole URL of a request."""
-        query = (
-            f"?{urlencode(request.params, quote_via=quote)}" if request.params else ""
-        )
-        return f"{self.base_url}{request.path}{query}"
-
     async def send(
-        self,
-        request: Request,
-        write_token: Callable[[], str],
-        sending: Sending,
+        self, sending: Sending
     ) -> Response | TransportError | MalformedAnswerError:
-        """Send `request` once and return the response, whatever its status, or the
+        """Send a request once and return the response, whatever its status, or the
         error in its place.
 
         A response is complete. Only the body of a 408, 429 or 5xx is empty if it is
@@ -121,13 +110,12 @@ class Transport:
         context and its frames would lead to aiohttp, whose exceptions contain the
         request's headers.
 
-        `write_token` returns the value of Authorization. It is called as the headers
-        are written, so that no waiting frame contains a secret. `sending` notes when a
-        response begins.
+        `sending` notes when the headers are written, and when a response begins.
         """
+        request = sending.request
         session = (await self.open()).session
         headers: dict[str, Any] = dict(request.headers)
-        headers[AUTHORIZATION] = write_token
+        headers[AUTHORIZATION] = sending  # see `LateHeadersRequest`
         if request.body is not None:
             headers["Content-Type"] = "application/json"
         status, response_headers, sent_at = 0, dict[str, str](), self.clock()
@@ -136,7 +124,7 @@ class Transport:
                 async with session.request(
                     request.method,
                     # `encoded`: yarl would write some escapes in another way.
-                    URL(self.url(request), encoded=True),
+                    URL(f"{self.base_url}{request.target}", encoded=True),
                     data=request.body,
                     headers=headers,
                     # The spec names no redirect, and one could lead the token to
@@ -366,29 +354,27 @@ def _explain_certificate(error: Exception) -> str:
 #
 # - A request is sent once: `_retry_connection` above. Otherwise aiohttp sends a GET
 #   again when its connection drops, outside of the rate limit.
-# - The token is written by a function that is called as the headers are written. With a
-#   plain header value, the frames of every waiting request contain the token, and
-#   aiohttp can log it.
+# - The token becomes a header as the headers are written. With a plain header value,
+#   the frames of every waiting request contain the token, and aiohttp can log it.
 # - A kept connection on which bytes arrived while it was idle is not used: they would
 #   pass for the next response.
 
 
 class LateHeadersRequest(aiohttp.ClientRequest):
-    """A request whose Authorization is a function, which is called as the headers are
-    written.
-    """
+    """A request whose Authorization is a `Sending` until the headers are written."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         headers: MutableMapping[str, Any] = self.headers
-        write_token = headers[AUTHORIZATION]
-        headers[AUTHORIZATION] = write_token()
+        sending = headers[AUTHORIZATION]
+        sending.is_written = True
+        headers[AUTHORIZATION] = f"Bearer {sending.token.text}"  # spec 5
         try:
             # It writes the headers before it waits for anything.
             return await super().send(conn)
         finally:
             # Before an error's frames can be looked at, and before aiohttp can log the
             # request.
-            headers[AUTHORIZATION] = write_token
+            headers[AUTHORIZATION] = sending
 
 
 class CleanConnector(aiohttp.TCPConnector):

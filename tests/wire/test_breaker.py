@@ -267,7 +267,7 @@ async def test_probes_alternate_between_entities() -> None:
         waiting = [asyncio.ensure_future(failed.sender.send(read(n))) for n in (5, 5, 5, 6, 7)]
         await asyncio.sleep(100)
         targets = [request.target for request in failed.server.requests[failed.before :]]
-        assert targets[:4] == [read(n).path for n in (5, 6, 5, 7)]
+        assert targets[:4] == [read(n).target for n in (5, 6, 5, 7)]
         for task in waiting:
             task.cancel()
 
@@ -473,7 +473,7 @@ async def test_two_advised_entities_are_retried() -> None:
     def judge(request: Received) -> bytes:
         is_first = request.target not in seen
         seen.add(request.target)
-        fails = is_first and request.target in (read(1).path, read(2).path)
+        fails = is_first and request.target in (read(1).target, read(2).target)
         return refusal(503, retry_after="1") if fails else answer()
 
     async with sending(judge=judge) as (server, sender, _):

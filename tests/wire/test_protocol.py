@@ -59,7 +59,7 @@ def answer(status: int = 200, body: Any = None, **headers: str) -> Response:
 @given(entity_ids)
 def test_entity_id_is_one_segment(entity_id: str) -> None:
     """Whatever its 32 characters are, they are percent-encoded and come back as they were."""
-    path = dataset_request(entity_id).path
+    path = dataset_request(entity_id).target
     assert path.isascii()
     assert not set(path) & set("?#\\ \r\n")
     assert [unquote(part) for part in path.split("/")] == ["", "v1", "entities", entity_id, "dataset"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin.wire.protocol import Request
+from asyncfin.wire.protocol import raw_request
 from tests.services.raw import answer, dropping, scripted
 from tests.wire.transporting import QUERY, READ, TOKEN, attempted, connected, wired
 
@@ -13,12 +13,8 @@ from tests.wire.transporting import QUERY, READ, TOKEN, attempted, connected, wi
 async def test_request_has_token_and_parameters() -> None:
     """The headers are those of spec 4 and 5; parameters are percent-encoded."""
     async with scripted(answer()) as server, connected(server.base_url + "/api/") as transport:
-        await attempted(
-            transport,
-            Request(
-                "catalogue", "GET", "/v1/entities/O-%2F/x", params=(("cursor", "a+b/ =&ü"), ("limit", "5"))
-            ),
-        )
+        params = {"cursor": "a+b/ =&ü", "limit": "5"}
+        await attempted(transport, raw_request("GET", "/v1/entities/O-%2F/x", params, None))
     (sent,) = server.requests
     assert sent.method == "GET"
     assert sent.target == "/api/v1/entities/O-%2F/x?cursor=a%2Bb%2F%20%3D%26%C3%BC&limit=5"

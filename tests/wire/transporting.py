@@ -8,6 +8,7 @@ import pytest
 
 from asyncfin.wire.breaker import Sending
 from asyncfin.wire.protocol import Request, Response
+from asyncfin.wire.token import Secret
 from asyncfin.wire.transport import Transport
 from tests.services.raw import scripted
 
@@ -36,7 +37,7 @@ async def wired(*steps: Any, **options: Any) -> AsyncIterator[Transport]:
 
 
 async def attempted(transport: Transport, request: Request) -> Response:
-    outcome = await transport.send(request, lambda: f"Bearer {TOKEN}", Sending(request))
+    outcome = await transport.send(Sending(request, Secret(TOKEN)))
     if isinstance(outcome, Response):
         return outcome
     raise outcome

@@ -15,8 +15,6 @@ import msgspec
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Period
-from asyncfin.model.query import Query
-from asyncfin.model.selection import Exact, FiscalRange, Trailing
 
 T = TypeVar("T")
 JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
@@ -99,6 +97,14 @@ def not_from_service(problem: str, body: bytes) -> str:
     )
 
 
+@lru_cache(maxsize=32)
+def decode_repeated(
+    raw: bytes, decoder: "msgspec.json.Decoder[tuple[T, ...]]", base_path: str
+) -> tuple[T, ...]:
+    """Return an array that most pages repeat, the same object for the same bytes."""
+    return decode(raw, decoder, base_path)
+
+
 _any = msgspec.json.Decoder()
 
 
@@ -132,15 +138,6 @@ class DatasetFields(msgspec.Struct, kw_only=True):
     dataset_id: Annotated[str, msgspec.Meta(min_length=1)]
     created_timestamp: str
 
-    def fields(self) -> tuple[str, str, str, datetime]:
-        """Return the fields of a `Dataset`."""
-        return (
-            self.entity_id,
-            self.name or "",
-            self.dataset_id,
-            utc_timestamp(self.created_timestamp),
-        )
-
 
 # Characters. The spec has no bound for it; each further request of a chain repeats it.
 _MAX_CURSOR = 64 * 1024
@@ -155,9 +152,19 @@ class PageFields(DatasetFields, kw_only=True):
 _metadata_decoder = msgspec.json.Decoder(DatasetFields)
 
 
+def read_head(response: DatasetFields) -> tuple[str, str, str, datetime]:
+    """Return the fields of a `Dataset`."""
+    return (
+        response.entity_id,
+        response.name or "",
+        response.dataset_id,
+        utc_timestamp(response.created_timestamp),
+    )
+
+
 def decode_dataset(body: bytes) -> Dataset:
     """Return the metadata in a body (spec 2.2)."""
-    return Dataset(*decode(body, _metadata_decoder).fields())
+    return Dataset(*read_head(decode(body, _metadata_decoder)))
 
 
 class _CatalogueResponse(PageFields):
@@ -172,22 +179,15 @@ _catalogue_decoder = msgspec.json.Decoder(_CatalogueResponse)
 _scope_groups_decoder = msgspec.json.Decoder(tuple[ScopeGroup, ...])
 
 
-@lru_cache(maxsize=8)
-def _read_scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
-    """Return scope groups, the same object for the same bytes: the pages of a catalogue
-    repeat them.
-    """
-    return decode(raw, _scope_groups_decoder, "$.scope_groups")
-
-
 def read_catalogue_page(body: bytes) -> CataloguePage:
     """Return the catalogue page in a body (spec 2.3)."""
     response = decode(body, _catalogue_decoder)
     reject_repeated("periods", response.periods)
+    scope_groups = bytes(response.scope_groups)
     return CataloguePage(
-        *response.fields(),
+        *read_head(response),
         response.periods,
-        _read_scope_groups(bytes(response.scope_groups)),
+        decode_repeated(scope_groups, _scope_groups_decoder, "$.scope_groups"),
         response.groups,
         response.next_cursor or None,
     )
@@ -231,31 +231,3 @@ def decode_error(body: bytes) -> dict[str, Any]:
 
 
 encode = msgspec.json.encode
-
-
-def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:
-    """Return the body of a query request (spec 4.3); without the fields that are
-    None.
-    """
-    periods: dict[str, Any]
-    match query.periods:
-        case Exact(periods=exact):
-            periods = {"mode": "exact", "exact": exact}
-        case FiscalRange(start=start, end=end):
-            periods = {"mode": "fiscal_range", "from": start, "to": end}
-        case Trailing(months=months):
-            periods = {"mode": "trailing", "months": months}
-    body = {
-        "metric_ids": query.metric_ids,
-        "scope_combinations": query.scope_combinations,
-        "periods": periods,
-        "value_version": query.value_version,
-        "limit": page_size,
-    }
-    if query.reporting_group_ids is not None:
-        body["reporting_group_ids"] = query.reporting_group_ids
-    if query.expected_dataset_id is not None:
-        body["expected_dataset_id"] = query.expected_dataset_id
-    if cursor is not None:
-        body["cursor"] = cursor
-    return encode(body)

@@ -21,6 +21,7 @@ from asyncfin import errors
 from asyncfin.checks import check_entity_id
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.query import Query
+from asyncfin.model.selection import Exact, FiscalRange, Trailing
 from asyncfin.wire import codec
 from asyncfin.wire.codec import not_from_service
 
@@ -112,12 +113,35 @@ def catalogue_request(
 def query_request(
     entity_id: str, query: Query, *, page_size: int, cursor: str | None
 ) -> Request:
-    """Return the request for one page of a query (spec 4.3)."""
+    """Return the request for one page of a query (spec 4.3); its body is without the
+    fields that are None.
+    """
+    periods: dict[str, Any]
+    match query.periods:
+        case Exact(periods=exact):
+            periods = {"mode": "exact", "exact": exact}
+        case FiscalRange(start=start, end=end):
+            periods = {"mode": "fiscal_range", "from": start, "to": end}
+        case Trailing(months=months):
+            periods = {"mode": "trailing", "months": months}
+    body = {
+        "metric_ids": query.metric_ids,
+        "scope_combinations": query.scope_combinations,
+        "periods": periods,
+        "value_version": query.value_version,
+        "limit": page_size,
+    }
+    if query.reporting_group_ids is not None:
+        body["reporting_group_ids"] = query.reporting_group_ids
+    if query.expected_dataset_id is not None:
+        body["expected_dataset_id"] = query.expected_dataset_id
+    if cursor is not None:
+        body["cursor"] = cursor
     return Request(
         "query",
         "POST",
         f"{_make_dataset_path(entity_id)}/query",
-        body=codec.encode_query(query, page_size=page_size, cursor=cursor),
+        body=codec.encode(body),
         entity_id=entity_id,
         has_cursor=cursor is not None,
     )

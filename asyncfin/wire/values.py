@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Container, Iterable, Sequence, Sized
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import compress
 from operator import attrgetter, eq
 from sys import float_info
@@ -34,6 +34,8 @@ from asyncfin.wire.codec import (
     JsonBytes,
     PageFields,
     decode,
+    decode_repeated,
+    read_head,
     reject_repeated,
 )
 from asyncfin.wire.protocol import Response
@@ -140,7 +142,7 @@ def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
     reject_repeated("periods", response.periods)
     reject_repeated("series", list(map(get_series_id, response.series)))
     page = QueryPage(
-        *response.fields(),
+        *read_head(response),
         response.periods,
         response.series,
         response.next_cursor or None,
@@ -228,11 +230,14 @@ async def read_planned_page(
         response = decode(body, _scan_any)
     if len(body) > _INLINE_BYTES:
         await asyncio.sleep(0)
-    periods = _read_periods(bytes(response.periods))
+    raw_periods = bytes(response.periods)
+    periods = decode_repeated(raw_periods, _periods_decoder, "$.periods")
+    reject_repeated("periods", periods)
     reject_repeated("series", list(map(get_series_id, response.series)))
     indices = []
     for row, series in enumerate(response.series):
-        check_length(series.values, len(periods), row, series.series_id)
+        if len(series.values) != len(periods):
+            raise _make_length_error(series.values, len(periods), row, series.series_id)
         if series.series_id in wanted_ids:
             indices.append(row)
     numbers = _read_numbers(response.series, indices, len(periods))
@@ -240,7 +245,7 @@ async def read_planned_page(
     for series in response.series:
         series.values.clear()
     return PlannedPage(
-        *response.fields(),
+        *read_head(response),
         periods,
         response.series,
         PageRows(indices, numbers),
@@ -280,16 +285,6 @@ _scan_any: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_ScannedResponse[_Nu
 
 
 _periods_decoder = msgspec.json.Decoder(tuple[Period, ...])
-
-
-@lru_cache(maxsize=64)
-def _read_periods(raw: bytes) -> tuple[Period, ...]:
-    """Return the periods of a page, the same object for the same bytes: most pages
-    repeat them.
-    """
-    periods = decode(raw, _periods_decoder, "$.periods")
-    reject_repeated("periods", periods)
-    return periods
 
 
 class _SeriesValues(msgspec.Struct, Generic[T], gc=False):
@@ -394,17 +389,19 @@ def decode_entries(
     """
     path = f"{series_path(index, series_id)}.values"
     entries: Any = decode(raw, decoder, path)
-    check_length(entries, count, index, series_id)
+    if len(entries) != count:
+        raise _make_length_error(entries, count, index, series_id)
     return entries  # type: ignore[no-any-return]
 
 
-def check_length(entries: Sized, count: int, index: int, series_id: str) -> None:
-    """Reject a `values` array that has not an entry for each period."""
-    if len(entries) != count:
-        raise MalformedAnswerError(
-            f"expected an entry for each of the {count} periods, got {len(entries)} @ "
-            f"{series_path(index, series_id)}.values"
-        )
+def _make_length_error(
+    entries: Sized, count: int, index: int, series_id: str
+) -> MalformedAnswerError:
+    """Return the error for a `values` array that has not an entry for each period."""
+    return MalformedAnswerError(
+        f"expected an entry for each of the {count} periods, got {len(entries)} @ "
+        f"{series_path(index, series_id)}.values"
+    )
 
 
 def series_path(index: int, series_id: str) -> str:

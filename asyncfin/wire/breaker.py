@@ -78,32 +78,30 @@ class Sending(msgspec.Struct, eq=False):
     responses: int = 0
 
 
-class Breaker:
+class Breaker(msgspec.Struct, eq=False):
     """Decides for the requests of one event loop whether they are sent; announces
     outages.
     """
 
-    def __init__(self, announce: Announcer, clock: Callable[[], datetime]) -> None:
-        self._announce = announce
-        self._clock = clock  # returns the wall time
-        self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
-        self._responses = 0
-        self._row: _Row | None = None
-        self.outage: OutageBegan | None = None  # None: it is closed
-        # Of the requests that wait for the place; the longest waiting one is first.
-        self._turns: dict[Sending, asyncio.Future[None]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._holder: Sending | None = None  # of the place
-        self._entity_id: str | None = None  # of the last request that had it
-        self._probes = 0
-        # When the next request may be sent, or None while one is under way.
-        self.due: float | None = None
+    announce: Announcer
+    clock: Callable[[], datetime]  # returns the wall time
+    loop: asyncio.AbstractEventLoop
+    outage: OutageBegan | None = None  # None: it is closed
+    # When the next request may be sent, or None while one is under way.
+    due: float | None = None
+    _responses: int = 0
+    _row: _Row | None = None
+    # Of the requests that wait for the place; the longest waiting one is first.
+    _turns: dict[Sending, asyncio.Future[None]] = {}
+    _timer: asyncio.TimerHandle | None = None
+    _holder: Sending | None = None  # of the place
+    _entity_id: str | None = None  # of the last request that had it
+    _probes: int = 0
 
     @property
     def failing_since(self) -> float:
         """The loop time at which the first failure of the row was seen, or now."""
-        return self._time() if self._row is None else self._row.seen_at
+        return self.loop.time() if self._row is None else self._row.seen_at
 
     def allows(self, sending: Sending) -> bool:
         """Whether a request may be sent: any while closed, else the one with the
@@ -117,10 +115,10 @@ class Breaker:
         It may have the place if this raises: then the caller calls `leave`.
         """
         while not self.allows(sending):
-            self._turns[sending] = turn = self._loop.create_future()
+            self._turns[sending] = turn = self.loop.create_future()
             self._serve()
             try:
-                if not turn.done() and self._time() >= until:
+                if not turn.done() and self.loop.time() >= until:
                     return False
                 async with asyncio.timeout_at(until):
                     await turn
@@ -135,7 +133,7 @@ class Breaker:
         if self._holder is sending:
             self._holder = None
             if self.due is None:
-                self.due = self._time() + growing_wait(self._probes)
+                self.due = self.loop.time() + growing_wait(self._probes)
             self._serve()
 
     def _serve(self) -> None:
@@ -145,8 +143,8 @@ class Breaker:
             self._timer = None
         if not self._turns or self._holder is not None or self.due is None:
             return
-        if self._time() < self.due:
-            self._timer = self._loop.call_at(self.due, self._serve)
+        if self.loop.time() < self.due:
+            self._timer = self.loop.call_at(self.due, self._serve)
             return
         self._holder = next(iter(self._turns))
         for sending in self._turns:
@@ -194,7 +192,7 @@ class Breaker:
         It has failed if no byte has arrived for two seconds, and no other response of
         the service.
         """
-        is_late = self._time() - sending.sent_at >= PATIENCE - _EARLY
+        is_late = self.loop.time() - sending.sent_at >= PATIENCE - _EARLY
         has_failed = is_late and sending.is_silent and not sending.is_given_up
         if has_failed and sending.responses == self._responses:
             sending.is_given_up = True
@@ -204,8 +202,8 @@ class Breaker:
     def _fail(self, sending: Sending, error: AsyncfinError) -> None:
         row, request = self._row, sending.request
         if row is None:
-            now = self._time()
-            self._row = _Row(error, self._clock(), now, {request.entity_id})
+            now = self.loop.time()
+            self._row = _Row(error, self.clock(), now, {request.entity_id})
             return
         row.error = error
         if sending.row is not row:
@@ -223,8 +221,8 @@ class Breaker:
             since=row.since,
         )
         self._entity_id, self._probes = None, 0
-        self.due = self._time() + growing_wait(0)
-        self._announce(self.outage)
+        self.due = self.loop.time() + growing_wait(0)
+        self.announce(self.outage)
 
     def close(self, *, has_recovered: bool) -> None:
         """End the row of failures, and the outage that it may be."""
@@ -236,15 +234,15 @@ class Breaker:
         self._serve()  # stops the timer
         turns, self._turns = self._turns, {}
         for turn in turns.values():
-            if not turn.done() and not self._loop.is_closed():
+            if not turn.done() and not self.loop.is_closed():
                 turn.set_result(None)
-        self._announce(
+        self.announce(
             OutageEnded(
                 outage.operation,
                 outage.entity_id,
                 outage.serial,
                 since=outage.since,
-                seconds=self._time() - row.seen_at,
+                seconds=self.loop.time() - row.seen_at,
                 probes=self._probes,
                 recovered=has_recovered,
             )

@@ -96,7 +96,7 @@ class Sender:
         if loop_state is None or loop_state.loop is not loop:
             if loop_state is not None:
                 loop_state.breaker.close(has_recovered=False)
-            breaker = Breaker(self.announce, self.transport.clock)
+            breaker = Breaker(self.announce, self.transport.clock, loop)
             slots = asyncio.Semaphore(self.transport.max_in_flight)
             self._shared = loop_state = _Shared(loop, slots, breaker)
         return loop_state

@@ -165,13 +165,14 @@ class Oracle:
 def test_breaker_follows_the_rule(actions: list[Action]) -> None:
     """Any schedule of sending, failing, responding and giving up, compared after each step."""
     loop = asyncio.new_event_loop()
+    loop.time = lambda: now  # type: ignore[method-assign]
     events: list[Event] = []
     now = 0.0
 
     async def run() -> None:
         nonlocal now
-        breaker, oracle = Breaker(events.append, lambda: NOON), Oracle()  # type: ignore[arg-type]
-        breaker._time = lambda: now
+        breaker = Breaker(events.append, lambda: NOON, loop)  # type: ignore[arg-type]
+        oracle = Oracle()
         under_way: dict[int, tuple[Sending, int, int]] = {}
         given_up: set[int] = set()  # those that have counted already
         for kind, key, number, seconds in actions:
@@ -513,7 +514,7 @@ def test_closed_loop_is_not_woken() -> None:
     breakers: list[Breaker] = []
 
     async def wait_in_outage() -> None:
-        breaker = Breaker([].append, lambda: NOON)  # type: ignore[arg-type]
+        breaker = Breaker([].append, lambda: NOON, loop)  # type: ignore[arg-type]
         breakers.append(breaker)
         for turn in range(9):
             sent = Sending(read(turn % 2))

@@ -41,9 +41,9 @@ class Announcer:
         for observer in self._observers:
             checks.plain_callable("observers", observer)
 
-    def is_heard(self) -> bool:
-        """Return whether anybody receives events, so that they are worth making."""
-        return len(self._observers) > 1 or _log.isEnabledFor(logging.DEBUG)
+    def is_heard(self, level: int = logging.DEBUG) -> bool:
+        """Return whether an event is to be made that the log has at a level."""
+        return len(self._observers) > 1 or _log.isEnabledFor(level)
 
     def __call__(self, event: events.Event) -> None:
         for observer in self._observers:
@@ -128,19 +128,22 @@ class Wait(msgspec.Struct, eq=False):
         default_factory=asyncio.get_running_loop
     )
     began_at: float = 0.0
-    timer: asyncio.TimerHandle | None = None  # None: it has not begun, or has ended
+    timer: asyncio.TimerHandle | None = None
+    has_ended: bool = False
 
     def __enter__(self) -> Self:
         self.began_at = self.loop.time()
-        self.timer = self.loop.call_later(_LONG, self._announce_long)
+        if self.announce.is_heard(logging.INFO):
+            self.timer = self.loop.call_later(_LONG, self._announce_long)
         return self
 
     def end(self, *_: object) -> None:
         """End the wait, with the block or before its end."""
-        if self.timer is None:
+        if self.has_ended:
             return
-        self.timer.cancel()
-        self.timer = None
+        self.has_ended = True
+        if self.timer is not None:
+            self.timer.cancel()
         seconds = self.loop.time() - self.began_at
         if seconds < _NOTICEABLE:
             return

@@ -211,7 +211,7 @@ class Read:
         `start` is that of `Sender.send`.
         """
         sender = self.publications.sender
-        token_digest = sender.tokens.digest
+        token = sender.tokens.held
         try:
             return await sender.send(
                 request,
@@ -229,8 +229,8 @@ class Read:
                     await records.observe(self.entity_id, record)
                 # A 403 is about the token that was sent (spec 5.4). It may have been
                 # replaced since.
-                elif token_digest and token_digest == sender.tokens.digest:
-                    await records.observe(self.entity_id, record, token_digest)
+                elif token is not None and token is sender.tokens.held:
+                    await records.observe(self.entity_id, record, token.digest)
             raise
 
     # Whether a publication is the current one.
@@ -249,8 +249,9 @@ class Read:
     async def _get_record(self) -> EntityRecord | None:
         """Return the entity's record, or None if none counts for this read."""
         publications = self.publications
-        token = publications.sender.tokens.digest
-        record = await publications.records.record(self.entity_id, token)
+        token = publications.sender.tokens.held
+        digest = "" if token is None else token.digest
+        record = await publications.records.record(self.entity_id, digest)
         if record is None:
             # New, or the cache was cleared.
             publications.stored.pop(self.entity_id)

@@ -168,11 +168,6 @@ class Tokens:
                 f"class {type(token).__name__}"
             )
 
-    @property
-    def digest(self) -> str:
-        """`Secret.digest` of the last token, or an empty text."""
-        return "" if self.held is None else self.held.digest
-
     async def current(self) -> Secret:
         """Return the token; call the callable if there is none, or if the service has
         rejected it.

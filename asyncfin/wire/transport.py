@@ -177,19 +177,6 @@ class Transport:
             await self._forget(state)
         if self.is_closed:
             raise RuntimeError(CLOSED)
-        session = self._make_session()
-        closing = closed_with_loop(session.close)
-        self._open = state = LoopState(loop, session, closing)
-        await anext(closing)  # a loop closes only generators that have begun
-        return state
-
-    async def _forget(self, state: LoopState) -> None:
-        """Close what a loop that has ended left open."""
-        check_closed(state.loop, "client", "client")
-        self._open = None
-        await state.closing.aclose()
-
-    def _make_session(self) -> aiohttp.ClientSession:
         session = aiohttp.ClientSession(
             # As many connections as slots: no request waits for one after its grant.
             connector=CleanConnector(limit=self.max_in_flight, ssl=self._ssl or True),
@@ -219,7 +206,16 @@ class Transport:
         )
         assert session._retry_connection  # so that a new name of it is noticed
         session._retry_connection = False
-        return session
+        closing = closed_with_loop(session.close)
+        self._open = state = LoopState(loop, session, closing)
+        await anext(closing)  # a loop closes only generators that have begun
+        return state
+
+    async def _forget(self, state: LoopState) -> None:
+        """Close what a loop that has ended left open."""
+        check_closed(state.loop, "client", "client")
+        self._open = None
+        await state.closing.aclose()
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         length = response.content_length  # which is read from the headers each time

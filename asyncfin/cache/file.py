@@ -42,6 +42,8 @@ _BLOCK = 4096
 _EVICTED_TO = 0.9
 _WRITTEN_BETWEEN = 1 / 16
 _TOUCHED_EVERY = 3_600
+# For how long a put waits for an eviction: less than a store may take.
+EVICTION_SECONDS = 0.5
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = _FOLDER | os.O_NONBLOCK
@@ -136,6 +138,7 @@ class FolderStore:
         self._folder = folder
         self._max_bytes = max_bytes
         self._checked = False
+        self._evicting = Lock()
         # At random, so that of many short processes some look at the whole folder too.
         self._until_look = random.random() * max_bytes * _WRITTEN_BETWEEN  # noqa: S311
 
@@ -147,15 +150,17 @@ class FolderStore:
         return await self._run(lambda: [self._read(key, is_use=True) for key in keys])
 
     async def put(self, key: str, body: bytes) -> None:
-        def put() -> None:
-            self._write(key, body)
-            self._until_look -= max(len(body), _BLOCK)
-            if self._until_look <= 0:
-                self._until_look = self._max_bytes * _WRITTEN_BETWEEN
-                self._evict()
-
-        if len(body) <= self._max_bytes:
-            await self._run(put)
+        if len(body) > self._max_bytes:
+            return
+        await self._run(partial(self._write, key, body))
+        self._until_look -= max(len(body), _BLOCK)
+        if self._until_look > 0:
+            return
+        self._until_look = self._max_bytes * _WRITTEN_BETWEEN
+        # Of many files it takes longer: its thread then goes on alone.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EVICTION_SECONDS):
+                await self._run(self._evict)
 
     async def names(self, prefix: str) -> list[str]:
         return await self._run(lambda: [key for key, _ in self._iter_files(prefix)])
@@ -313,6 +318,14 @@ class FolderStore:
                 path.parent.parent.rmdir()
 
     def _evict(self) -> None:
+        """Make room, unless another thread is at it."""
+        if self._evicting.acquire(blocking=False):
+            try:
+                self._make_room()
+            finally:
+                self._evicting.release()
+
+    def _make_room(self) -> None:
         """Delete replaced publications, and then the files last used, if there are too
         many bytes.
         """

@@ -49,6 +49,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let stores take a minute, in forked processes too: what is slow on a busy machine is no subject."""
     for module in ("base", "redis"):
         monkeypatch.setattr(f"asyncfin.cache.{module}.STORE_SECONDS", 60.0)
+    monkeypatch.setattr("asyncfin.cache.file.EVICTION_SECONDS", 50.0)
 
 
 @pytest.fixture(params=["memory", "file", "redis", "dict"])

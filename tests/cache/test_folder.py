@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from hashlib import scrypt
@@ -329,6 +330,34 @@ async def test_full_folder_drops_replaced_publications_first(tmp_path: Path) -> 
     assert time.time() - record.stat().st_mtime > 3_600
     assert await current(part) == NEXT
     assert time.time() - record.stat().st_mtime < 3_600
+
+
+async def test_put_waits_for_no_long_eviction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One goes on in its thread; once that has ended, puts keep the folder within its limit."""
+    monkeypatch.setattr("asyncfin.cache.file.EVICTION_SECONDS", 0.01)
+    monkeypatch.setattr("asyncfin.cache.base.STORE_SECONDS", 5.0)
+    has_room, unlink = threading.Event(), Path.unlink
+
+    def wait_and_unlink(self: Path) -> None:
+        has_room.wait(50)
+        unlink(self)
+
+    monkeypatch.setattr(Path, "unlink", wait_and_unlink)
+    cache = FileCache(tmp_path / "cache", max_bytes=40_000)
+    part = cache.partition(URL, TOKEN)
+    try:
+        await put_parts(part, (ENTITY, DATASET), 12)
+        assert cache.stats().broken == 0
+        assert count_parts(tmp_path / "cache", (ENTITY, DATASET)) == 12
+    finally:
+        has_room.set()
+    monkeypatch.setattr("asyncfin.cache.file.EVICTION_SECONDS", 50.0)
+    for _ in range(50):
+        await put_parts(part, (ENTITY, DATASET), 1)
+        if sum(file.stat().st_size for file in files_of(tmp_path / "cache")) <= 40_000:
+            break
+    else:
+        pytest.fail("the folder stays above its limit")
 
 
 async def test_clearing_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,10 +98,10 @@ def _lines(
     fit: Callable[[str, int], list[str]],
 ) -> list[str]:
     """Lay out names, which may take more than one line, and figures on their first."""
-    figure_columns = [
-        [pad(text, _widest(column), right=True) for text in column]
-        for column in figures
-    ]
+    figure_columns = []
+    for column in figures:
+        width = _widest(column)
+        figure_columns.append([pad(text, width, right=True) for text in column])
     lines: list[str] = []
     for place, row in enumerate(zip(*names, strict=True)):
         parts = map(fit, row, widths)

@@ -126,13 +126,14 @@ async def read_panel(read: Read, plan: Plan) -> Panel:
     dataset_id = plan.catalogue.dataset_id
     stitch = Stitch(plan, publication)
     async with read.detecting_change(dataset_id), AsyncExitStack() as claims:
-        blocks, batches = await take_cached(read, stitch)
-        if batches and read.fills_cache:
+        cached_blocks, blocks = await take_cached(read, stitch)
+        has_periods = plan.periods is not None
+        if read.fills_cache and has_periods and stitch.list_missing():
             await _claim(read, publication, claims)
             # During the wait series may have been cached, or evicted.
             stitch = Stitch(plan, publication)
-            blocks, batches = await take_cached(read, stitch)
-        count_cached(read, stitch)
+            cached_blocks, blocks = await take_cached(read, stitch)
+        batches = await plan_batches(read, stitch, cached_blocks)
         if batches:
             async with send_batches(read, stitch, batches, prefetch=True) as pages:
                 async for block in pages:
@@ -287,7 +288,9 @@ def _store_panel(read: Read, panel: Panel) -> None:
     """Store a panel that cost no request, if it is small, for equal queries."""
     # A predicate may depend on anything, and another query may list an unlisted series.
     may_return_again = panel.select.where is None and not panel.unlisted
-    if may_return_again and panel.value_count <= MAX_PANEL_VALUES:
+    # All values of a large one are not counted: that would stop the loop.
+    is_small = len(panel) <= MAX_PANEL_VALUES and panel.value_count <= MAX_PANEL_VALUES
+    if may_return_again and is_small:
         read.publications.panels.put(read.question.key, panel)
 
 
@@ -296,18 +299,32 @@ def _store_panel(read: Read, panel: Panel) -> None:
 
 async def take_cached(
     read: Read, stitch: Stitch
-) -> tuple[list[Block], Sequence[Batch]]:
-    """Return the cached blocks of the answer, and the batches that request the other
-    series.
+) -> tuple[tuple[Block, ...], list[Block]]:
+    """Return the cached blocks that have wanted series, and their part of the
+    answer.
     """
     if read.cache is None:
-        return [], stitch.plan.batches
+        return (), []
     blocks = await _load_blocks(read, stitch.plan)
-    parts = stitch.take(blocks)
-    if not stitch.list_missing():
-        return parts, ()
-    plan = await _plan_missing(read, stitch.plan, blocks)
-    return parts, plan.batches
+    return blocks, stitch.take(blocks)
+
+
+async def plan_batches(
+    read: Read, stitch: Stitch, cached_blocks: tuple[Block, ...]
+) -> Sequence[Batch]:
+    """Return the batches that request the missing series, and count for the cache how
+    many it has.
+    """
+    plan = stitch.plan
+    if read.cache is None:
+        return plan.batches
+    misses = len(stitch.list_missing())
+    read.cached = len(plan.series) - misses
+    read.cache.count(hits=read.cached, misses=misses)
+    if not misses:
+        return ()
+    plan = await _plan_missing(read, plan, cached_blocks)
+    return plan.batches
 
 
 async def _claim(read: Read, publication: Publication, claims: AsyncExitStack) -> None:
@@ -321,14 +338,6 @@ async def _claim(read: Read, publication: Publication, claims: AsyncExitStack) -
         async with asyncio.timeout(_CLAIM_SECONDS):
             await claims.enter_async_context(publication.lock)
     await claims.enter_async_context(read.claim())
-
-
-def count_cached(read: Read, stitch: Stitch) -> None:
-    """Count for the cache how many of the wanted series it has."""
-    if read.cache is not None:
-        misses = len(stitch.list_missing())
-        read.cached = len(stitch.plan.series) - misses
-        read.cache.count(hits=read.cached, misses=misses)
 
 
 @asynccontextmanager

@@ -90,6 +90,8 @@ class Stitch:
         """
         parts: list[Block] = []
         for block in blocks:
+            if self._missing_ids.isdisjoint(block.series_ids):
+                continue
             # Two reads may have requested the same series; each must be in the answer
             # once.
             part = _pick_series(block, self._missing_ids)

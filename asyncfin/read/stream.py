@@ -15,7 +15,7 @@ from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publications
 from asyncfin.read.query import (
-    count_cached,
+    plan_batches,
     plan_read,
     retry_missing,
     send_batches,
@@ -76,9 +76,9 @@ async def _iter_pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
 
     # What is cached waits for the first page, which shows whether the publication is
     # still the current one.
-    cached_blocks, batches = await take_cached(read, stitch)
-    count_cached(read, stitch)
-    waiting_blocks = deque(cached_blocks)
+    cached_blocks, parts = await take_cached(read, stitch)
+    batches = await plan_batches(read, stitch, cached_blocks)
+    waiting_blocks = deque(parts)
 
     async def piece() -> Panel:
         block, requests = stitch.release(waiting_blocks.popleft()), read.requests

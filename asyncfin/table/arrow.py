@@ -7,7 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, chain, combinations, count, filterfalse, repeat
+from itertools import accumulate, chain, combinations, count, repeat
 from operator import attrgetter, sub
 from typing import Any, NamedTuple
 
@@ -169,7 +169,7 @@ def _find_periods(grids: Sequence[Grid]) -> list[Period]:
     periods = sorted(set().union(*map(attrgetter("rows_of_wide"), grids)))
     names = entity_names(map(attrgetter("catalogue"), grids))
     for grid in grids:
-        missing = list(filterfalse(grid.covers, periods))
+        missing = sorted(grid.omitted_periods.intersection(periods))
         if missing:
             name = printable(names[grid.catalogue.entity_id])
             raise SelectionError(

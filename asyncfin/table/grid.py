@@ -72,34 +72,20 @@ class Grid:
         return group_pairs((series.metric_id, series) for series in self.series)
 
     @cached_property
-    def _periods(self) -> frozenset[Period]:
-        return frozenset(self.periods)
-
-    @cached_property
-    def _query_periods(self) -> frozenset[Period]:
-        return frozenset(self.query_periods)
-
-    @cached_property
-    def catalogue_periods(self) -> frozenset[Period]:
-        """The periods of the catalogue."""
-        return frozenset(self.catalogue.periods)
+    def omitted_periods(self) -> frozenset[Period]:
+        """The periods of the catalogue that the query leaves out: only there can an
+        empty cell have a value.
+        """
+        return frozenset(self.catalogue.periods).difference(self.query_periods)
 
     @cached_property
     def last_omitted(self) -> Period | None:
-        """The last period of the catalogue that the query leaves out, if any. Other
-        durations do not count.
-        """
+        """The last omitted period of the query's durations, if any."""
         durations = set(map(attrgetter("duration_months"), self.query_periods))
-        for period in reversed(self.catalogue.periods):
-            if period in self._query_periods:
-                continue
+        for period in sorted(self.omitted_periods, reverse=True):
             if period.duration_months in durations:
                 return period
         return None
-
-    def covers(self, period: Period) -> bool:
-        """Return whether a period was requested, or the catalogue does not have it."""
-        return period in self._query_periods or period not in self.catalogue_periods
 
     @cached_property
     def populated(self) -> frozenset[Period]:
@@ -136,24 +122,22 @@ class Grid:
         """The missing periods between those of the grid, in uninterrupted runs, by
         duration, oldest first.
 
-        A period is missing if it was requested, or the catalogue does not have it. One
-        that the catalogue has nowhere begins or ends no gap.
+        An omitted period is not missing. One that the catalogue has nowhere begins or
+        ends no gap.
         """
         runs: list[GapRun] = []
         if not self.is_whole:
             return ()
-        listed_periods = list(filter(self.catalogue_periods.__contains__, self.periods))
-        for earlier, later in pair_periods(listed_periods):
+        present = self.omitted_periods.union(self.periods)
+        listed_periods = set(self.periods).intersection(self.catalogue.periods)
+        for earlier, later in pair_periods(sorted(listed_periods)):
             duration = earlier.duration_months
             ends = range(earlier.fiscal_end + duration, later.fiscal_end, duration)
             between = (Period.ending(end, duration) for end in ends)
-            for is_gap, run in groupby(between, self._is_missing):
-                if is_gap:
+            for is_present, run in groupby(between, present.__contains__):
+                if not is_present:
                     runs.append(tuple(run))
         return tuple(runs)
-
-    def _is_missing(self, period: Period) -> bool:
-        return self.covers(period) and period not in self._periods
 
     @property
     def gaps(self) -> tuple[Period, ...]:

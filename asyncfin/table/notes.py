@@ -53,7 +53,7 @@ def describe_contents(grid: Grid) -> list[str]:
 def list_notes(grid: Grid) -> Iterator[str]:
     """Yield the lines of `Panel.notes`."""
     lines = []
-    absent_periods = sorted(set(grid.query_periods) - grid.catalogue_periods)
+    absent_periods = sorted(set(grid.query_periods).difference(grid.catalogue.periods))
     if absent_periods:
         labels = listed(list(map(str, absent_periods)), MOST_PERIODS_NAMED)
         lines.append(f"no data for {labels}")

@@ -278,7 +278,7 @@ class Panel(Result):
         Raises:
             SelectionError: it is neither a Period nor a period's label.
         """
-        return self._grid.covers(_parse_period(period))
+        return _parse_period(period) not in self._grid.omitted_periods
 
     def why(self, key: str, period: Period | str) -> str | None:
         """Return why a series has no value at a period, or None if it has one. No

@@ -25,14 +25,11 @@ def explain_cell(grid: Grid, series: CatalogueSeries, period: Period) -> str | N
         return f"outside the catalogue's span: {span_text}"
     if inactive := _describe_inactive_scope(grid, series.scopes, period):
         return f"inactive scope: {inactive}"
-    if not grid.covers(period):
+    if period in grid.omitted_periods:
         return f"not requested: the query does not include {period}"
     # In these the series may have values, so nothing is claimed about them.
-    unknown = []
-    for candidate in catalogue_periods:
-        is_alike = candidate.duration_months == period.duration_months
-        if is_alike and not grid.covers(candidate):
-            unknown.append(candidate)
+    omitted_periods = group_by_duration(grid.omitted_periods)
+    unknown = omitted_periods.get(period.duration_months, [])
     durations = group_by_duration(observed_periods)
     of_duration = durations.get(period.duration_months, [])
     if durations and not of_duration:
@@ -48,7 +45,7 @@ def explain_cell(grid: Grid, series: CatalogueSeries, period: Period) -> str | N
             return f"before the first value of the series: {first}"
         if period > last and last >= max(unknown, default=last):
             return f"after the last value of the series: {last}"
-    if period not in grid.catalogue_periods:
+    if period not in catalogue_periods:
         return f"the catalogue does not have {period}"
     if period not in grid.populated:
         return f"no requested series has a value in {period}"

@@ -175,8 +175,10 @@ class Result(Showable):
             for period in periods:
                 if (value := row.values.get(period)) is not None:
                     line.append(value.number)
+                elif period in row.grid.omitted_periods:
+                    line.append(NOT_REQUESTED)
                 else:
-                    line.append(None if row.grid.covers(period) else NOT_REQUESTED)
+                    line.append(None)
             lines.append(line)
         return csv_text(lines)
 

@@ -268,7 +268,7 @@ class Row:
         """
         if (value := self.values.get(period)) is not None:
             return self.scale.text(value)
-        return GAP if self.grid.covers(period) else NOT_REQUESTED
+        return NOT_REQUESTED if period in self.grid.omitted_periods else GAP
 
     @property
     def texts(self) -> dict[Period, str]:

@@ -25,7 +25,6 @@ from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
 from asyncfin.model.query import (
     VALUE_VERSIONS,
-    Lane,
     Query,
     ValueVersion,
     check_dataset_id,
@@ -34,7 +33,7 @@ from asyncfin.model.query import (
 )
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import PeriodSelection, check_period_selection
-from asyncfin.pacing.bucket import Bucket, TokenBucket
+from asyncfin.pacing.bucket import Bucket, Lane, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.entity import (

@@ -8,7 +8,7 @@ from asyncfin.errors import Concern
 from asyncfin.events import Observer
 from asyncfin.model.judge import Missing
 from asyncfin.model.matches import Match, Rank, SearchResult
-from asyncfin.model.query import Lane, ValueVersion
+from asyncfin.model.query import ValueVersion
 from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
 from asyncfin.model.select import OneOf, Wanted
 from asyncfin.model.selection import (
@@ -20,6 +20,7 @@ from asyncfin.model.selection import (
     Rule,
 )
 from asyncfin.names import Names
+from asyncfin.pacing.bucket import Lane
 from asyncfin.read.entity import AskedVersion
 from asyncfin.read.many import EntityIds
 from asyncfin.table.columns import Layout

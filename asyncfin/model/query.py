@@ -21,11 +21,7 @@ MAX_REPORTING_GROUP_IDS = 50
 MAX_PAGE_SIZE = 100
 ValueVersion: TypeAlias = Literal["original", "latest_restated"]
 VALUE_VERSIONS: tuple[ValueVersion, ...] = ("original", "latest_restated")
-# Which requests a bucket grants first when several wait.
-Lane: TypeAlias = Literal["interactive", "bulk"]
-LANES: tuple[Lane, ...] = ("interactive", "bulk")
 
-check_lane = partial(checks.one_of(*LANES), "lane")
 check_value_version = partial(
     checks.one_of(*VALUE_VERSIONS).as_selection_error(), "value_version"
 )

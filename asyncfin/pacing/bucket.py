@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from copy import copy
 from datetime import datetime
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from functools import partial
+from typing import Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from attrs import define
 from msgspec.structs import replace
@@ -23,7 +24,6 @@ from asyncfin import checks
 from asyncfin.clock import utc_now
 from asyncfin.errors import AsyncfinError
 from asyncfin.events import BucketStats
-from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.pace import Allowance, Change, Pace
 from asyncfin.tasks import check_closed, running_loop
 
@@ -33,6 +33,10 @@ _EPSILON = 1e-9
 # While requests wait in both lanes, bulk gets one grant after this many to interactive:
 # it is never starved.
 _BULK_TURN = 9
+
+# Which requests a bucket grants first when several wait.
+Lane: TypeAlias = Literal["interactive", "bulk"]
+check_lane = partial(checks.one_of("interactive", "bulk"), "lane")
 
 
 class Parameters(NamedTuple):

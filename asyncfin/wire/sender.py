@@ -40,8 +40,7 @@ from asyncfin.events import (
     Stats,
     next_serial,
 )
-from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.bucket import Bucket
+from asyncfin.pacing.bucket import Bucket, Lane, check_lane
 from asyncfin.tasks import TIME_IS_UP, cancel_and_wait, finish, running_loop
 from asyncfin.wire.breaker import PATIENCE, Breaker, Sending, has_responded
 from asyncfin.wire.observers import Announcer, Wait

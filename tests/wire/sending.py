@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from asyncfin.events import Event
-from asyncfin.model.query import Lane
-from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.pacing.bucket import Lane, TokenBucket
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender

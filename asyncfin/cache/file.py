@@ -18,7 +18,7 @@ from errno import ELOOP
 from functools import cache, partial
 from hashlib import scrypt
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from time import time
 from typing import TypeVar
 
@@ -138,7 +138,7 @@ class FolderStore:
         self._folder = folder
         self._max_bytes = max_bytes
         self._checked = False
-        self._evicting = Lock()
+        self._eviction = Thread()  # the last one
         # At random, so that of many short processes some look at the whole folder too.
         self._until_look = random.random() * max_bytes * _WRITTEN_BETWEEN  # noqa: S311
 
@@ -150,17 +150,27 @@ class FolderStore:
         return await self._run(lambda: [self._read(key, is_use=True) for key in keys])
 
     async def put(self, key: str, body: bytes) -> None:
-        if len(body) > self._max_bytes:
-            return
-        await self._run(partial(self._write, key, body))
-        self._until_look -= max(len(body), _BLOCK)
-        if self._until_look > 0:
-            return
-        self._until_look = self._max_bytes * _WRITTEN_BETWEEN
-        # Of many files it takes longer: its thread then goes on alone.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(EVICTION_SECONDS):
-                await self._run(self._evict)
+        def put() -> None:
+            self._write(key, body)
+            self._until_look -= max(len(body), _BLOCK)
+            if self._until_look > 0:
+                return
+            # Of many files it takes longer, and goes on alone. In a process that was
+            # forked meanwhile the other one's thread counts as ended.
+            eviction = self._eviction
+            if not eviction.is_alive():
+                self._until_look = self._max_bytes * _WRITTEN_BETWEEN
+                eviction = Thread(target=evict, name="asyncfin eviction")
+                eviction.start()
+                self._eviction = eviction
+            eviction.join(EVICTION_SECONDS)
+
+        def evict() -> None:
+            with suppress(OSError):  # a disk that fails: the next look tries again
+                self._evict()
+
+        if len(body) <= self._max_bytes:
+            await self._run(put)
 
     async def names(self, prefix: str) -> list[str]:
         return await self._run(lambda: [key for key, _ in self._iter_files(prefix)])
@@ -318,14 +328,6 @@ class FolderStore:
                 path.parent.parent.rmdir()
 
     def _evict(self) -> None:
-        """Make room, unless another thread is at it."""
-        if self._evicting.acquire(blocking=False):
-            try:
-                self._make_room()
-            finally:
-                self._evicting.release()
-
-    def _make_room(self) -> None:
         """Delete replaced publications, and then the files last used, if there are too
         many bytes.
         """
@@ -365,4 +367,5 @@ class FolderStore:
             if total <= self._max_bytes * _EVICTED_TO:
                 break
             total -= size
-            self._drop([key])
+            with suppress(OSError):  # one that stays must not keep the others
+                self._drop([key])

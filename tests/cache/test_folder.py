@@ -360,6 +360,22 @@ async def test_put_waits_for_no_long_eviction(tmp_path: Path, monkeypatch: pytes
         pytest.fail("the folder stays above its limit")
 
 
+async def test_cancelled_puts_keep_the_limit(tmp_path: Path) -> None:
+    """What their threads have written counts, and evicts."""
+    part = FileCache(tmp_path / "cache", max_bytes=200_000).partition(URL, TOKEN)
+    await part.put_catalogue(catalogue(1))
+    (name,) = (str(file.relative_to(tmp_path / "cache")) for file in files_of(tmp_path / "cache"))
+    for number in range(60):
+        key = f"{name.rpartition('/')[0]}/{number:016x}-1-10000"
+        put = asyncio.ensure_future(part._store.put(key, bytes(20_000)))
+        await asyncio.sleep(0)
+        put.cancel()
+        await asyncio.wait([put])
+    await asyncio.get_running_loop().shutdown_default_executor()
+    part._store._eviction.join()  # type: ignore[attr-defined]
+    assert sum(file.stat().st_size for file in files_of(tmp_path / "cache")) < 250_000
+
+
 async def test_clearing_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the disk; memory is cleared all the same."""
     cache = FileCache(tmp_path / "cache")

@@ -77,6 +77,10 @@ class Sending(msgspec.Struct, eq=False):
     row: _Row | None = None
     responses: int = 0
 
+    def __repr__(self) -> str:
+        # Its fields lead to other requests, whose bodies must not be in its traceback.
+        return f"<Sending of {self.request.operation} {self.request.entity_id}>"
+
 
 class Breaker(msgspec.Struct, eq=False):
     """Decides for the requests of one event loop whether they are sent; announces

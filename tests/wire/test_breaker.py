@@ -529,3 +529,9 @@ def test_closed_loop_is_not_woken() -> None:
     loop.close()
     breakers[0].close(has_recovered=False)
     task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_repr_shows_no_other_request() -> None:
+    """A traceback with the values of variables is of one visitor's query."""
+    sent = Sending(Request("query", "POST", "/query", b"a body", entity(1)))
+    assert repr(sent) == f"<Sending of query {entity(1)}>"

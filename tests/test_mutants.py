@@ -75,6 +75,12 @@ def test_found_missed_and_gone(project: Path, capsys: pytest.CaptureFixture[str]
     assert (project / "figures.py").read_text() == "one = 1\ntwo = 2\n"
 
 
+def test_endless_tests_find_a_defect(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted loop can get past pytest's own limit."""
+    monkeypatch.setattr("tools.checks.mutants.SECONDS", 3.0)
+    assert plant(project, "one = 1", "while True: pass", floor=1) == 0
+
+
 def test_patch_is_planted_from_its_room(project: Path) -> None:
     """Here of a file that is not Python."""
     (project / "page.html").write_text("one\n")

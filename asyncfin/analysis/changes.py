@@ -288,7 +288,7 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     """
     _check_panel("old", old)
     _check_panel("new", new)
-    is_one_publication = old.dataset.is_publication(new.dataset.dataset_id)
+    is_one_publication = old.dataset.dataset_id == new.dataset.dataset_id
     if is_one_publication and old.value_version != new.value_version:
         raise SelectionError(
             f"old and new differ in their value version: {old.value_version}, "

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from attrs import frozen
 
-from asyncfin.model.catalogue import Catalogue, publication_id
+from asyncfin.model.catalogue import Catalogue, is_same_publication, publication_id
 from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.table.block import Block, drop_series, nbytes
 
@@ -99,12 +99,6 @@ class EntityRecord:
     dataset_id: str | None = None
     status: int = 200
 
-    def names(self, dataset_id: str) -> bool:
-        """Return whether this publication is the current one."""
-        if self.dataset_id is None:
-            return False
-        return publication_id(self.dataset_id) == publication_id(dataset_id)
-
 
 def later(
     record: EntityRecord | None, latest: EntityRecord | None, now: datetime
@@ -182,7 +176,8 @@ class Memory:
                 return False
             self.records.put(key, record)
         old_id = last.dataset_id if last is not None else None
-        if old_id and record.dataset_id and not record.names(old_id):
+        new_id = record.dataset_id
+        if old_id and new_id and not is_same_publication(old_id, new_id):
             publication = publication_id(old_id)
             for kind in (CATALOGUE, *VALUE_VERSIONS):
                 self._entries.demote((key[0], key[1], publication, kind))

@@ -43,6 +43,11 @@ def publication_id(dataset_id: str) -> str:
     return dataset_id.lower()
 
 
+def is_same_publication(first: str | None, second: str) -> bool:
+    """Return whether two dataset ids name one publication."""
+    return first is not None and publication_id(first) == publication_id(second)
+
+
 @frozen
 class Dataset:
     """The metadata of a publication (spec 2.2).
@@ -58,12 +63,6 @@ class Dataset:
     name: str
     dataset_id: str
     created_timestamp: datetime
-
-    def is_publication(self, dataset_id: str) -> bool:
-        """Return whether a dataset id names this publication, in upper or lower case
-        (RFC 9562, section 4).
-        """
-        return publication_id(self.dataset_id) == publication_id(dataset_id)
 
 
 # gc=False: texts and periods cannot form a cycle, and a catalogue has thousands of

@@ -8,7 +8,7 @@ plans of equal queries, in whatever order the series are named.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Sized
 from functools import cached_property
 from itertools import chain, count
 from math import ceil
@@ -46,11 +46,6 @@ class CrossProduct(NamedTuple):
     groups: tuple[str, ...] | None
     # All series of the catalogue that the query matches, at home here or not.
     matching_series: Sequence[CatalogueSeries]
-
-    @property
-    def requests(self) -> int:
-        """How many pages the query takes."""
-        return ceil(len(self.matching_series) / MAX_PAGE_SIZE)
 
 
 class View(NamedTuple):
@@ -256,6 +251,11 @@ def count_by_line(cells: SeriesByCell) -> CountsByLine:
         by_metric.setdefault(metric, {})[path] = number
         by_path.setdefault(path, {})[metric] = number
     return by_metric, by_path
+
+
+def count_pages(matches: Sized) -> int:
+    """Return how many pages a query takes that matches these series."""
+    return ceil(len(matches) / MAX_PAGE_SIZE)
 
 
 def count_least_requests(

@@ -13,13 +13,14 @@ window: the service would anchor it at each batch, and a foreign series can move
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from math import ceil
 from operator import attrgetter
 
 from attrs import field, frozen
 
+from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
+from asyncfin.model.query import MAX_PAGE_SIZE, MAX_PATH_ENTRIES, Query, ValueVersion
+from asyncfin.model.scope import ScopePath
 from asyncfin.model.selection import FiscalRange, Resolved, Trailing, resolve
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.cells import (
@@ -27,6 +28,7 @@ from asyncfin.plan.cells import (
     CrossProduct,
     SeriesByCell,
     count_least_requests,
+    count_pages,
 )
 from asyncfin.plan.grow import grow
 from asyncfin.plan.question import Question
@@ -48,16 +50,23 @@ _series_id = attrgetter("series_id")
 _read_home = attrgetter("home")
 
 
-@frozen
+@frozen(kw_only=True)
 class Batch(Query):
     """One query of a plan (spec 4.3)."""
 
+    metric_ids: tuple[str, ...]
+    scope_combinations: tuple[ScopePath, ...]
+    periods: Resolved
+    reporting_group_ids: tuple[str, ...] | None
     # The ids of the series that it is sent for; every wanted series is at home in one
     # batch.
-    home: frozenset[str] = field(kw_only=True, repr=False)
+    home: frozenset[str] = field(repr=False)
     # The ids of all series that it matches: those not at home are foreign here, and
     # dropped.
-    matched: frozenset[str] = field(kw_only=True, repr=False)
+    matched: frozenset[str] = field(repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Check nothing: the fields of `Query` are the planner's, within the caps."""
 
     @property
     def requests(self) -> int:
@@ -66,7 +75,7 @@ class Batch(Query):
         One, unless a single metric, path and group has more than 100 series, or this is
         the only batch and takes two where batches of a page each would take three.
         """
-        return ceil(len(self.matched) / MAX_PAGE_SIZE)
+        return count_pages(self.matched)
 
 
 @frozen(repr=False, slots=False)  # slots and cached_property make help() fail on 3.13
@@ -99,7 +108,7 @@ class Plan:
         Without batches, as everything is cached, one for the metadata may be needed
         (`Client`, `max_age`).
         """
-        return _count_requests(self.batches)
+        return sum(batch.requests for batch in self.batches)
 
     @cached_property
     def lower_bound(self) -> int:
@@ -182,6 +191,13 @@ def make_batches(
     """
     if not series or periods is None:
         return ()
+    for item in series:
+        if len(item.scopes) > MAX_PATH_ENTRIES:
+            raise SelectionError(
+                f"series {item.series_id!r} cannot be queried, as its scope path has "
+                f"{len(item.scopes)} entries, more than {MAX_PATH_ENTRIES} (spec 8); "
+                "a Select with `where` can leave it out"
+            )
     if isinstance(periods, Trailing):
         periods = catalogue.resolve(FiscalRange())
     batches = []
@@ -203,7 +219,7 @@ def make_batches(
 def _find_products(cells: Cells) -> list[CrossProduct]:
     """Find the products that the batches name, in the fewest requests."""
     single = cells.find_single_product()
-    if single is not None and single.requests == 1:
+    if single is not None and _count_requests([single]) == 1:
         return [single]
     # What follows a cursor is planned first: neither strips nor grown batches can
     # contain it.
@@ -217,7 +233,8 @@ def _find_products(cells: Cells) -> list[CrossProduct]:
     products += map(cells.make_product, homes)
     # Two pages in a row take twice as long as batches at once: worth it where it saves
     # one request of three.
-    if single is not None and single.requests <= 2 < _count_requests(products):
+    request_count = _count_requests(products)
+    if single is not None and _count_requests([single]) <= 2 < request_count:
         return [single]
     return products
 
@@ -262,5 +279,5 @@ def join_home_ids(batches: Iterable[Batch]) -> frozenset[str]:
     return frozenset[str]().union(*map(_read_home, batches))
 
 
-def _count_requests(queries: Iterable[Batch | CrossProduct]) -> int:
-    return sum(query.requests for query in queries)
+def _count_requests(products: Iterable[CrossProduct]) -> int:
+    return sum(count_pages(product.matching_series) for product in products)

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from attrs import evolve, field, frozen
 
 from asyncfin.errors import AsyncfinError
+from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.judge import Missing
 from asyncfin.model.query import ValueVersion
 from asyncfin.plan.question import Question
@@ -79,7 +80,7 @@ async def read_versions(
     async with read.announce():
         if unless is not None:
             current = await read.metadata()
-            if current.is_publication(unless):
+            if is_same_publication(current.dataset_id, unless):
                 assert read.confirmed is not None  # by the metadata
                 confirmed_at = read.confirmed.sent_at
                 return Unchanged(current.entity_id, current.dataset_id, confirmed_at)

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from asyncfin.cache.base import Cache, Partition
 from asyncfin.cache.entries import LeastRecentlyUsed
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.plan.plan import Plan
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import SingleFlight
@@ -141,6 +141,6 @@ class Publications:
     def find(self, entity_id: str, dataset_id: str) -> Publication | None:
         """Return the stored publication of an entity if it is this one."""
         last = self.stored.get(entity_id)
-        if last is None or not last.catalogue.is_publication(dataset_id):
-            return None
-        return last
+        if last and is_same_publication(last.catalogue.dataset_id, dataset_id):
+            return last
+        return None

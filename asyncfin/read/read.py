@@ -30,7 +30,7 @@ from asyncfin.events import (
     Restarted,
     next_serial,
 )
-from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
@@ -283,11 +283,10 @@ class Read:
             return Standing.UNCONFIRMED
         if self.has_fixed_publication:
             return Standing.CURRENT
-        if latest is None or not latest.names(dataset_id):
+        if latest is None or not is_same_publication(latest.dataset_id, dataset_id):
             return Standing.UNCONFIRMED
-        own_record = self.confirmed
-        is_confirmed = own_record is not None and own_record.names(dataset_id)
-        if is_confirmed or age <= self.max_age:
+        own_id = None if self.confirmed is None else self.confirmed.dataset_id
+        if is_same_publication(own_id, dataset_id) or age <= self.max_age:
             return Standing.CURRENT
         if age <= self.stale_if_error:
             return Standing.STALE
@@ -366,7 +365,7 @@ class Read:
         DatasetChangedError. One request for the metadata.
         """
         current = await self.metadata(fresh=True)
-        if not current.is_publication(dataset_id):
+        if not is_same_publication(current.dataset_id, dataset_id):
             self.successor = current
             raise _make_change(rejection, "the publication was replaced") from rejection
 
@@ -525,10 +524,8 @@ class Read:
             if current is None:
                 self.is_stale = True
                 break
-            if (
-                not current.is_publication(dataset_id)
-                and not self.has_fixed_publication
-            ):
+            is_replaced = not is_same_publication(current.dataset_id, dataset_id)
+            if is_replaced and not self.has_fixed_publication:
                 self.successor = current
                 raise DatasetChangedError(
                     status=409,
@@ -541,7 +538,9 @@ class Read:
                 )
         confirmed_at: datetime | None = None
         for observation in (record, self.confirmed):
-            if observation is not None and observation.names(dataset_id):
+            if observation is not None and is_same_publication(
+                observation.dataset_id, dataset_id
+            ):
                 confirmed_at = max(confirmed_at or NEVER, observation.sent_at)
         return confirmed_at
 

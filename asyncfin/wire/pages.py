@@ -23,6 +23,7 @@ from asyncfin.model.catalogue import (
     Catalogue,
     CataloguePage,
     Dataset,
+    is_same_publication,
     join_pages,
 )
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
@@ -83,7 +84,8 @@ class _Trail(msgspec.Struct):
                 pin, or something in front of it respond.
         """
         check_entity(page, self.entity_id)
-        if self.dataset_id is not None and not page.is_publication(self.dataset_id):
+        pin = self.dataset_id
+        if pin is not None and not is_same_publication(pin, page.dataset_id):
             raise DatasetChangedError(
                 status=response.status,
                 code="dataset_changed",

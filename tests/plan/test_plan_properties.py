@@ -6,11 +6,12 @@ from math import ceil
 from random import Random
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field, fields_dict, frozen
 from hypothesis import event, example, given, strategies as st
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.period import Period
+from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
@@ -111,7 +112,8 @@ def planned(case: Case, periods: Resolved) -> Plan:
 
 
 def matched(catalogue: Catalogue, batch: Batch) -> list[CatalogueSeries]:
-    """Return what a batch matches: spec 4.3, word for word."""
+    """Return what a batch matches: spec 4.3, word for word. It is within the caps of a Query."""
+    Query(**{name: getattr(batch, name) for name in fields_dict(Query)})
     metrics, paths = set(batch.metric_ids), set(batch.scope_combinations)
     return [
         series

@@ -697,8 +697,10 @@ class Client:
         Raises:
             ServiceError, TransportError: as of the other methods.
             MalformedAnswerError: the response is not JSON.
-            ArgumentError: `path` does not begin with a slash.
+            ArgumentError: `path` does not begin with a slash, or `params` is not a
+                mapping.
         """
+        checks.instance_of(Mapping)("params", params)
         body = None if json is None else encode(json)
         return await self._sender.send(raw_request(method, path, params, body))
 

@@ -79,3 +79,14 @@ async def test_raw_path_begins_with_a_slash(path: str) -> None:
         else:
             with pytest.raises(ArgumentError, match="must begin with a slash"):
                 await client.request("GET", path)
+
+
+async def test_raw_params_are_a_mapping() -> None:
+    """The error names the argument, and nothing is sent."""
+    async with (
+        judged(lambda request: answer(body=b"{}")) as server,
+        Client(server.base_url, "token") as client,
+    ):
+        with pytest.raises(ArgumentError, match="params must be a Mapping, not 'limit=1'"):
+            await client.request("GET", "/v1/limits", params="limit=1")  # type: ignore[arg-type]
+        assert client.stats().requests == 0

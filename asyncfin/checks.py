@@ -146,7 +146,10 @@ def several(name: str, values: object, nouns: str, *kinds: type) -> None:
     the values.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, *kinds)):
-        write = f"; write [{short_repr(values)}]" if isinstance(values, str) else ""
+        write = ""
+        if isinstance(values, str):
+            parts = [part.strip() for part in values.split(",")]
+            write = f"; write {short_repr(parts)}"
         raise ArgumentError(
             f"{name} must be an iterable of {nouns}, such as a list, not "
             f"{short_repr(values)}{write}"

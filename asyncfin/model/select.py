@@ -270,18 +270,16 @@ def _read_rows(rows: Any) -> tuple[Wanted, ...] | None:
 
 
 def check_select(select: object) -> None:
-    """Reject what is not a Select; the error shows what to write in place of a metric
-    id, multiple ids, or the class.
+    """Reject what is not a Select; the error shows what to write in place of metric
+    ids, or of the class.
     """
     if isinstance(select, Select):
         return
     hint = ""
     if select is Select:
         hint = "; write Select()"
-    elif isinstance(select, str):
+    elif isinstance(select, (str, list, tuple, set, frozenset)):
         hint = f"; write Select({checks.short_repr(select)})"
-    elif isinstance(select, (list, tuple, set, frozenset)):
-        hint = "; write Select(metric_ids)"
     raise SelectionError(
         f"select must be a Select, not {checks.short_repr(select)}{hint}"
     )

@@ -52,17 +52,20 @@ _read_home = attrgetter("home")
 
 @frozen(kw_only=True)
 class Batch(Query):
-    """One query of a plan (spec 4.3)."""
+    """One query of a plan (spec 4.3), with the fields of `Query`.
+
+    Attributes:
+        home: the ids of the series that it is sent for; every wanted series is at home
+            in one batch.
+        matched: the ids of all series that it matches: those not at home are foreign
+            here, and dropped.
+    """
 
     metric_ids: tuple[str, ...]
     scope_combinations: tuple[ScopePath, ...]
     periods: Resolved
     reporting_group_ids: tuple[str, ...] | None
-    # The ids of the series that it is sent for; every wanted series is at home in one
-    # batch.
     home: frozenset[str] = field(repr=False)
-    # The ids of all series that it matches: those not at home are foreign here, and
-    # dropped.
     matched: frozenset[str] = field(repr=False)
 
     def __attrs_post_init__(self) -> None:

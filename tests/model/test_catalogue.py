@@ -210,7 +210,7 @@ def test_missing_is_why_select_is_refused(select: Select, missing: dict[str, str
     ("wrong", "said"),
     [
         ("Revenue", "not 'Revenue'; write Select('Revenue')"),
-        (["Revenue", "Cash"], "not ['Revenue', 'Cash']; write Select(metric_ids)"),
+        (["Revenue", "Cash"], "not ['Revenue', 'Cash']; write Select(['Revenue', 'Cash'])"),
         (5, "not 5"),
         (Select, "not <class 'asyncfin.model.select.Select'>; write Select()"),
     ],

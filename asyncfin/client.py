@@ -18,6 +18,8 @@ from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack, overload
 
+from attrs import fields_dict
+
 from asyncfin import checks
 from asyncfin.cache.base import Cache
 from asyncfin.errors import ArgumentError, SelectionError
@@ -402,6 +404,8 @@ class Client:
         """
         send = Read(self._publications, everything(entity_id), "query").send
         checks.instance_of(Query).as_selection_error()("query", query)
+        # A batch has not checked its fields.
+        query = Query(**{name: getattr(query, name) for name in fields_dict(Query)})
         check_page_size(page_size)
         return query_pages(
             send, entity_id, query, page_size=page_size, prefetch=prefetch
@@ -678,7 +682,7 @@ class Client:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] = {},
+        params: Mapping[str, str] | None = None,
         json: object = None,
     ) -> Response:
         """Return the service's 2xx response in JSON to any request, undecoded, for what
@@ -691,7 +695,7 @@ class Client:
             method: the HTTP method.
             path: the path below the base URL, percent-encoded, such as
                 ``"/v1/limits"``.
-            params: the query parameters, not encoded.
+            params: the query parameters, not encoded, or None for none.
             json: what is sent as the body, in JSON, or None for no body.
 
         Raises:
@@ -700,7 +704,7 @@ class Client:
             ArgumentError: `path` does not begin with a slash, or `params` is not a
                 mapping.
         """
-        checks.instance_of(Mapping)("params", params)
+        checks.instance_of(Mapping).optional()("params", params)
         body = None if json is None else encode(json)
         return await self._sender.send(raw_request(method, path, params, body))
 

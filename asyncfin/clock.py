@@ -2,17 +2,18 @@
 clock.
 """
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 # A service can request a wait that ends after the last date that Python can represent.
 LAST = datetime.max.replace(tzinfo=UTC)
 
 
-# The wall time: the default of every `clock` argument, which a test replaces.
-utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
+def utc_now() -> datetime:
+    """Return the wall time: the default of every `clock` argument, which a test
+    replaces.
+    """
+    return datetime.now(UTC)
 
 
 def utc_text(moment: datetime) -> str:

@@ -368,27 +368,6 @@ def complete_error(
         error.attempts = origin.attempts
 
 
-# It is called as a function; a generator takes three times as long.
-class error_context:  # noqa: N801
-    """Complete an error raised within, as `complete_error` does."""
-
-    __slots__ = ("_entity_id", "_operation", "_origin")
-
-    def __init__(
-        self, operation: str, entity_id: str | None, origin: Origin | None = None
-    ) -> None:
-        self._operation, self._entity_id, self._origin = operation, entity_id, origin
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, AsyncfinError):
-            complete_error(error, self._operation, self._entity_id, self._origin)
-
-
 class TransportError(AsyncfinError):
     """No complete response was received. `at` is when the last of `attempts` failed.
 

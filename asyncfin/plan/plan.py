@@ -17,6 +17,7 @@ from operator import attrgetter
 
 from attrs import field, frozen
 
+from asyncfin.checks import short_repr
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import MAX_PAGE_SIZE, MAX_PATH_ENTRIES, Query, ValueVersion
@@ -65,6 +66,8 @@ class Batch(Query):
     scope_combinations: tuple[ScopePath, ...]
     periods: Resolved
     reporting_group_ids: tuple[str, ...] | None
+    value_version: ValueVersion
+    expected_dataset_id: str | None
     home: frozenset[str] = field(repr=False)
     matched: frozenset[str] = field(repr=False)
 
@@ -197,9 +200,9 @@ def make_batches(
     for item in series:
         if len(item.scopes) > MAX_PATH_ENTRIES:
             raise SelectionError(
-                f"series {item.series_id!r} cannot be queried, as its scope path has "
-                f"{len(item.scopes)} entries, more than {MAX_PATH_ENTRIES} (spec 8); "
-                "a Select with `where` can leave it out"
+                f"series {short_repr(item.series_id)} cannot be queried, as its scope "
+                f"path has {len(item.scopes)} entries, more than {MAX_PATH_ENTRIES} "
+                "(spec 8); a Select with `where` can leave it out"
             )
     if isinstance(periods, Trailing):
         periods = catalogue.resolve(FiscalRange())

@@ -28,11 +28,12 @@ from typing import Self, TypeVar
 from attrs import evolve
 
 from asyncfin.errors import (
+    AsyncfinError,
     IncompleteResultError,
     SelectionError,
     ServiceError,
     ValidationFailedError,
-    error_context,
+    complete_error,
 )
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import Exact, FiscalRange
@@ -481,10 +482,13 @@ async def _read_pages(
             response = page.response
             assert response is not None
             read.record_confirmation(stitch.plan.catalogue.dataset_id, response.sent_at)
-            with error_context("query", page.entity_id, response):
+            try:
                 block, read_block = await stitch.add(
                     page, home=form.home, request_periods=form.periods
                 )
+            except AsyncfinError as error:
+                complete_error(error, "query", page.entity_id, response)
+                raise
             if writer is not None and read_block is not None:
                 await writer.add([read_block])
             # While the block waits to be taken, it alone is held, and not the page's

@@ -12,7 +12,12 @@ from operator import attrgetter, sub
 from typing import Any, NamedTuple
 
 from asyncfin import checks
-from asyncfin.errors import ArgumentError, SelectionError, printable
+from asyncfin.errors import (
+    ArgumentError,
+    MalformedAnswerError,
+    SelectionError,
+    printable,
+)
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.frame import SeriesColumn, make_arrow_type
 from asyncfin.model.period import Period
@@ -243,8 +248,11 @@ def _make_long_table(grid: Grid, columns: Sequence[Column]) -> Any:
     rows = _find_rows(grid)
     # The fields of values are decoded together, each value once.
     value_columns = [column for column in columns if isinstance(column, ValueColumn)]
-    with grid.error_context():
+    try:
         arrays = _decode_columns(grid, value_columns, rows.order)
+    except MalformedAnswerError as error:
+        grid.complete(error)
+        raise
     for column in columns:
         if isinstance(column, SeriesColumn):
             entries = column.list_entries(grid.catalogue, grid.series)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from asyncfin import checks
+from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.series import PAGE_FIELDS
 from asyncfin.table.grid import Grid, describe_dataset
 from asyncfin.wire.values import values_decoder
@@ -18,8 +19,11 @@ def write_panel(grid: Grid, requests: int) -> str:
     Raises:
         MalformedAnswerError: a value breaks the spec.
     """
-    with grid.error_context():
+    try:
         values = _encode_values(grid)
+    except MalformedAnswerError as error:
+        grid.complete(error)
+        raise
     nothing = encode([None] * len(grid.periods))
     # Texts, and joined once: a large panel has 50 MB, which each copy, and decoding as
     # a whole, reads from memory again, 30 ms a time.

@@ -4,7 +4,6 @@ view.
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain, groupby, pairwise
 from operator import attrgetter, itemgetter
@@ -13,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from attrs import field, frozen
 
 from asyncfin.clock import utc_text
-from asyncfin.errors import MalformedAnswerError, error_context
+from asyncfin.errors import MalformedAnswerError, complete_error
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
@@ -205,9 +204,9 @@ class Grid:
         block, row = place
         try:
             values = self.store.values(block, row)
-        except MalformedAnswerError:
-            with self.error_context():
-                raise
+        except MalformedAnswerError as error:
+            self.complete(error)
+            raise
         return tuple(self.align(block.axis, values))
 
     def align(self, axis: Axis, entries: Sequence[T | None]) -> Sequence[T | None]:
@@ -230,11 +229,9 @@ class Grid:
         """
         return self.store.rows(self.by_id)
 
-    def error_context(self) -> AbstractContextManager[None]:
-        """Add operation and entity to a `MalformedAnswerError`, which stored bytes do
-        not know.
-        """
-        return error_context("query", self.catalogue.entity_id)
+    def complete(self, error: MalformedAnswerError) -> None:
+        """Add operation and entity to an error, which stored bytes do not know."""
+        complete_error(error, "query", self.catalogue.entity_id)
 
     @cached_property
     def value_count(self) -> int:

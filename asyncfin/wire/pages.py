@@ -15,9 +15,10 @@ import msgspec
 from attrs import evolve
 
 from asyncfin.errors import (
+    AsyncfinError,
     DatasetChangedError,
     MalformedAnswerError,
-    error_context,
+    complete_error,
 )
 from asyncfin.model.catalogue import (
     Catalogue,
@@ -220,8 +221,12 @@ async def _follow_cursor(
         while True:
             response, ahead = await (ahead or send(request)), None
             async with decoding_lock():
-                with error_context(request.operation, request.entity_id, response):
+                try:
                     page = await read(response)
+                except AsyncfinError as error:
+                    operation, entity_id = request.operation, request.entity_id
+                    complete_error(error, operation, entity_id, response)
+                    raise
                 if page.next_cursor is not None:
                     request = request_for(cursor=page.next_cursor)
                     # Not sooner: a request counts against the allowance, and this page
@@ -287,5 +292,8 @@ async def read_catalogue(
     )
     async with aclosing(chain):
         pages = [page async for page in chain]
-    with error_context("catalogue", entity_id):
+    try:
         return join_pages(dataset or pages[0], pages)
+    except MalformedAnswerError as error:
+        complete_error(error, "catalogue", entity_id)
+        raise

@@ -162,7 +162,7 @@ _UNCOUNTED = ("/v1/usage", "/v1/limits")
 
 
 def raw_request(
-    method: str, path: str, params: Mapping[str, str], body: bytes | None
+    method: str, path: str, params: Mapping[str, str] | None, body: bytes | None
 ) -> Request:
     """Return a request for any path of the service."""
     # It is appended to the base URL, whose host must not become another.
@@ -213,9 +213,12 @@ def read_dataset(request: Request, response: Response) -> Dataset:
     """Return the metadata in a response (spec 2.2), which must be of the requested
     entity.
     """
-    with errors.error_context(request.operation, request.entity_id, response):
+    try:
         dataset = codec.decode_dataset(response.body)
         check_entity(dataset, request.entity_id)
+    except errors.MalformedAnswerError as error:
+        errors.complete_error(error, request.operation, request.entity_id, response)
+        raise
     return dataset
 
 
@@ -223,8 +226,11 @@ def read_json(request: Request, response: Response) -> Any:
     """Return a body whose structure the spec does not show, unchanged (spec 4.4,
     4.5).
     """
-    with errors.error_context(request.operation, request.entity_id, response):
+    try:
         return codec.decode_json(response.body)
+    except errors.MalformedAnswerError as error:
+        errors.complete_error(error, request.operation, request.entity_id, response)
+        raise
 
 
 def check_entity(head: Dataset, entity_id: str | None) -> None:

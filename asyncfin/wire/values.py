@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 from attrs import field, frozen
 
-from asyncfin.errors import MalformedAnswerError, error_context
+from asyncfin.errors import MalformedAnswerError, complete_error
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import Period
 from asyncfin.model.query import VALUE_VERSIONS
@@ -97,12 +97,15 @@ class QueryPage(Dataset):
         )
 
     def _decode_values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
-        with error_context("query", self.entity_id, self):
-            decoder, count = values_decoder.one, len(self.periods)
+        decoder, count = values_decoder.one, len(self.periods)
+        try:
             values: list[Value | None] = decode_entries(
                 decoder, raw.values, count, index, raw.series_id
             )
-            return tuple(values)
+        except MalformedAnswerError as error:
+            complete_error(error, "query", self.entity_id, self)
+            raise
+        return tuple(values)
 
 
 def series_of(

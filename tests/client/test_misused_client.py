@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from asyncfin import ArgumentError, Client
+from asyncfin import Annual, ArgumentError, Client, FiscalRange, Select, SelectionError
+from asyncfin.sandbox import Sandbox
 
 
 def test_plain_with_says_what_to_write() -> None:
@@ -21,3 +23,27 @@ def test_single_observer_is_rejected() -> None:
         ArgumentError, match="observers must be an iterable of functions, such as a list, not <"
     ):
         Client("http://127.0.0.1:9", "token", observers=wrong)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"metric_ids": []}, "metric_ids must have 1 to 50 entries, not 0"),
+        ({"periods": Annual(last=1)}, "periods must be Exact, FiscalRange or Trailing"),
+        ({"periods": FiscalRange(2020)}, "periods must have a start and an end"),
+        ({"value_version": "restated"}, "value_version must be"),
+    ],
+    ids=str,
+)
+async def test_changed_batch_is_checked(change: dict[str, Any], said: str) -> None:
+    """The planner's own batches keep to the caps; one that a user has changed is checked like a Query."""
+    async with Sandbox.demo() as service, Client(service.base_url, service.token) as client:
+        plan = await client.plan(service.entities[0], Select("Revenue"), Annual(last=2))
+        before = client.stats().requests
+        batch = plan.batches[0]
+        with pytest.raises(SelectionError, match=said):
+            client.query_pages(service.entities[0], evolve(batch, **change))
+        metrics = evolve(batch, metric_ids="NetIncome")  # type: ignore[arg-type]
+        (page,) = [page async for page in client.query_pages(service.entities[0], metrics)]
+        assert {series.metric_id for series in page.series} == {"NetIncome"}
+        assert client.stats().requests == before + 1

@@ -87,6 +87,6 @@ async def test_raw_params_are_a_mapping() -> None:
         judged(lambda request: answer(body=b"{}")) as server,
         Client(server.base_url, "token") as client,
     ):
-        with pytest.raises(ArgumentError, match="params must be a Mapping, not 'limit=1'"):
+        with pytest.raises(ArgumentError, match="params must be a Mapping or None, not 'limit=1'"):
             await client.request("GET", "/v1/limits", params="limit=1")  # type: ignore[arg-type]
         assert client.stats().requests == 0

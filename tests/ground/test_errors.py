@@ -29,8 +29,8 @@ from asyncfin.errors import (
     TransportError,
     TruncatedAnswerError,
     ValidationFailedError,
+    complete_error,
     ends_all,
-    error_context,
 )
 from asyncfin.extraction.report import ExtractReport, Failure, UnknownToAllError
 
@@ -96,12 +96,11 @@ def test_an_error_survives_pickling_and_copying(kind: type[AsyncfinError], again
 
 
 @pytest.mark.parametrize("own", [None, AT])
-def test_error_context_completes_errors(own: datetime | None) -> None:
+def test_error_is_completed_by_its_request(own: datetime | None) -> None:
     """An error keeps its time and request id; it gets those of its request if it has none."""
     origin = NotFoundError(status=404, at=AT + timedelta(hours=1), request_id="r-2", attempts=3)
-    with pytest.raises(NotFoundError) as caught, error_context("query", "O-1", origin):
-        raise NotFoundError(status=404, at=own, request_id=own and "r-1")
-    error = caught.value
+    error = NotFoundError(status=404, at=own, request_id=own and "r-1")
+    complete_error(error, "query", "O-1", origin)
     assert (error.at, error.request_id) == ((AT, "r-1") if own else (AT + timedelta(hours=1), "r-2"))
     assert (error.operation, error.entity_id, error.attempts) == ("query", "O-1", 3)
 

@@ -136,7 +136,7 @@ async def read_panel(read: Read, plan: Plan) -> Panel:
             cached_blocks, blocks = await take_cached(read, stitch)
         batches = await plan_batches(read, stitch, cached_blocks)
         if batches:
-            async with send_batches(read, stitch, batches, prefetch=True) as pages:
+            async with send_batches(read, stitch, batches) as pages:
                 async for block in pages:
                     blocks.append(block)
         blocks += await retry_missing(read, stitch)
@@ -343,14 +343,10 @@ async def _claim(read: Read, publication: Publication, claims: AsyncExitStack) -
 
 @asynccontextmanager
 async def send_batches(
-    read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
+    read: Read, stitch: Stitch, batches: Sequence[Batch]
 ) -> AsyncIterator[AsyncIterator[Block]]:
     """Yield the pages of all batches in the order in which they are received, and cache
     them.
-
-    With `prefetch` a batch's next page is requested while one is read. It does not
-    count as held until then, so a stream, which bounds what it holds, must not
-    prefetch.
     """
     writer: CacheWriter | None = None
     if batches and read.cache is not None and read.fills_cache:
@@ -358,10 +354,7 @@ async def send_batches(
         version = stitch.plan.question.value_version
         put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
         writer = CacheWriter(put)
-    jobs = [
-        partial(_read_batch, read, stitch, batch, writer, prefetch=prefetch)
-        for batch in batches
-    ]
+    jobs = [partial(_read_batch, read, stitch, batch, writer) for batch in batches]
     async with writer or nullcontext(), merged(jobs, read.publications.limit) as pages:
         yield pages
 
@@ -412,8 +405,6 @@ async def _read_batch(
     stitch: Stitch,
     batch: Batch,
     writer: CacheWriter | None,
-    *,
-    prefetch: bool,
 ) -> AsyncGenerator[Block, None]:
     """Yield each page of a batch that has series which are at home in it.
 
@@ -431,7 +422,7 @@ async def _read_batch(
     rejection: ServiceError | None = None
     while True:
         has_page = False
-        pages = _read_pages(read, stitch, form, writer, prefetch)
+        pages = _read_pages(read, stitch, form, writer)
         try:
             async with aclosing(pages), read.trial if rejection else nullcontext():
                 if rejection is not None and not read.sends_ranges:
@@ -463,7 +454,7 @@ def _make_range(batch: Batch, catalogue: Catalogue) -> Batch:
 
 
 async def _read_pages(
-    read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
+    read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None
 ) -> AsyncGenerator[Block | None, None]:
     """Yield the series of each page that are at home in the batch."""
     pages = planned_pages(
@@ -473,7 +464,6 @@ async def _read_pages(
         home=form.home,
         query_ids=form.matched,
         wanted_ids=form.home if writer is None else form.matched,
-        prefetch=prefetch,
     )
     async with aclosing(pages):
         async for page in pages:

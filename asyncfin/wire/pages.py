@@ -172,7 +172,6 @@ def planned_pages(
     home: Set[str],
     query_ids: Set[str],
     wanted_ids: Set[str],
-    prefetch: bool = False,
 ) -> AsyncGenerator[PlannedPage, None]:
     """Yield the pages of a planned query, in the service's order, with the numbers of
     its wanted series.
@@ -203,7 +202,7 @@ def planned_pages(
             evolve(page, next_cursor=None) if complete_pages > FURTHER_PAGES else page
         )
 
-    return _follow_cursor(send, request_for, read, prefetch=prefetch)
+    return _follow_cursor(send, request_for, read, prefetch=False)
 
 
 async def _follow_cursor(

@@ -23,10 +23,13 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from contextvars import Context, copy_context
+from copy import copy
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
+
+from asyncfin.errors import AsyncfinError
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -302,6 +305,11 @@ class SingleFlight(Generic[K, T]):
         try:
             # Unlike awaiting the task, this does not pass a cancellation on.
             await asyncio.wait([call.task])
+            error = None if call.task.cancelled() else call.task.exception()
+            if isinstance(error, AsyncfinError):
+                # One object raised in many tasks would mix their tracebacks and notes.
+                traceback, cause = error.__traceback__, error.__cause__
+                raise copy(error).with_traceback(traceback) from cause
             return call.task.result()
         finally:
             call.callers -= 1

@@ -4,6 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from asyncfin import (
     FiscalRange,
     HalfYearly,
     MemoryCache,
+    NotFoundError,
     Panel,
     Period,
     Quarterly,
@@ -270,3 +272,16 @@ async def test_predicate_runs_on_loop_thread() -> None:
         panel = await client.query(sandbox.entities[0], Select(where=where), FiscalRange())
     assert [series.metric_id for series in panel] == ["M7"]
     assert threads == {threading.get_ident()}
+
+
+async def test_sharers_get_an_error_each() -> None:
+    """Equal pending queries share a request; each caller's error has its own traceback and notes."""
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        query = partial(client.query, "O-" + "0" * 32, Select("Revenue"), Annual())
+        errors = await asyncio.gather(query(), query(), query(), return_exceptions=True)
+        assert client.stats().requests == 1
+    for number, error in enumerate(errors):
+        assert isinstance(error, NotFoundError)
+        error.add_note(f"of caller {number}")
+    assert [sum(note.startswith("of caller") for note in error.__notes__) for error in errors] == [1, 1, 1]
+    assert len(set(map(str, errors))) == 1

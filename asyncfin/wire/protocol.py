@@ -158,6 +158,8 @@ def limits_request() -> Request:
     return Request("limits", "GET", "/v1/limits", counts=False)
 
 
+# Printable ASCII without a fragment, which would not be sent.
+_PATH = re.compile(r"/[!\"$-~]*")
 _UNCOUNTED = ("/v1/usage", "/v1/limits")
 
 
@@ -166,10 +168,13 @@ def raw_request(
 ) -> Request:
     """Return a request for any path of the service."""
     # It is appended to the base URL, whose host must not become another.
-    if not path.startswith("/"):
-        raise errors.ArgumentError(f"path must begin with a slash, not be {path!r}")
+    if not re.fullmatch(_PATH, path):
+        raise errors.ArgumentError(
+            f"path must begin with a slash and be percent-encoded, not be {path!r}"
+        )
     target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
-    return Request("request", method, target, body, counts=path not in _UNCOUNTED)
+    counts = path.partition("?")[0] not in _UNCOUNTED
+    return Request("request", method, target, body, counts=counts)
 
 
 def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date]]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from asyncfin import ArgumentError, Client, NotFoundError, Retry
+from asyncfin import ArgumentError, Client, NotFoundError, Retry, TokenBucket
 from asyncfin.events import Event, RequestFinished
 from tests.services.raw import Received, answer, dropping, judged, refusal, scripted
 
@@ -90,3 +90,30 @@ async def test_raw_params_are_a_mapping() -> None:
         with pytest.raises(ArgumentError, match="params must be a Mapping or None, not 'limit=1'"):
             await client.request("GET", "/v1/limits", params="limit=1")  # type: ignore[arg-type]
         assert client.stats().requests == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/a b", "/v1/x\r\nA: b", "/v1/x#part", "/v1/ä"])
+async def test_raw_path_is_percent_encoded(path: str) -> None:
+    """What could not be sent as it is written is rejected, and nothing is sent."""
+    async with (
+        judged(lambda request: answer(body=b"{}")) as server,
+        Client(server.base_url, "token") as client,
+    ):
+        with pytest.raises(ArgumentError, match="percent-encoded"):
+            await client.request("GET", path)
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("params", [{"start_date": "2026-01-01"}, None])
+async def test_usage_counts_against_no_budget(params: dict[str, str] | None) -> None:
+    """Spec 8: also where its parameters are written in the path."""
+    path = "/v1/usage" if params else "/v1/usage?start_date=2026-01-01"
+    bucket = TokenBucket(daily_budget=1)
+    async with (
+        judged(lambda request: answer(body=b"{}")) as server,
+        Client(server.base_url, "token", bucket=bucket) as client,
+    ):
+        for _ in range(3):
+            await client.request("GET", path, params=params)
+        assert bucket.stats().spent_today == 0
+        assert {request.target for request in server.requests} == {"/v1/usage?start_date=2026-01-01"}

@@ -192,9 +192,7 @@ class Client:
                 self._transport.base_url, token
             )
         self._publications = Publications(
-            self._transport.clock,
             self._sender,
-            self._transport.max_in_flight,
             cache=partition,
             max_age=checks.seconds("max_age", max_age),
             stale_if_error=checks.seconds("stale_if_error", stale_if_error),

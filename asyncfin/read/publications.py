@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
@@ -84,22 +84,21 @@ class Publications:
 
     def __init__(
         self,
-        clock: Callable[[], datetime],
         sender: Sender,
-        limit: int,
         *,
         cache: Partition | None = None,
         max_age: float = 0.0,
         stale_if_error: float = 0.0,
     ) -> None:
-        self.clock = clock
         self.sender = sender
-        self.limit = limit  # how many requests may be in flight at once
+        self.clock = sender.transport.clock
+        # How many requests may be in flight at once.
+        self.limit = sender.transport.max_in_flight
         # The client's part of its cache, or None.
         self.cache = cache
         # Which publication of an entity is current: those of the cache, if there is
         # one.
-        self.records = cache or Partition(Cache(0, clock), b"")
+        self.records = cache or Partition(Cache(0, self.clock), b"")
         self.max_age = max_age
         # For how many seconds it may be returned if the metadata cannot be read.
         self.stale_if_error = stale_if_error

@@ -41,7 +41,13 @@ from asyncfin.events import (
     next_serial,
 )
 from asyncfin.pacing.bucket import Bucket, Lane, check_lane
-from asyncfin.tasks import TIME_IS_UP, cancel_and_wait, finish, running_loop
+from asyncfin.tasks import (
+    TIME_IS_UP,
+    cancel_and_wait,
+    check_closed,
+    finish,
+    running_loop,
+)
 from asyncfin.wire.breaker import PATIENCE, Breaker, Sending, has_responded
 from asyncfin.wire.observers import Announcer, Wait
 from asyncfin.wire.protocol import (
@@ -94,6 +100,7 @@ class Sender:
         loop_state, loop = self._shared, running_loop()
         if loop_state is None or loop_state.loop is not loop:
             if loop_state is not None:
+                check_closed(loop_state.loop, "client", "client")
                 loop_state.breaker.close(has_recovered=False)
             breaker = Breaker(self.announce, self.transport.clock, loop)
             slots = asyncio.Semaphore(self.transport.max_in_flight)
@@ -237,9 +244,9 @@ class _Shared(msgspec.Struct, eq=False):
     loop: asyncio.AbstractEventLoop
     slots: asyncio.Semaphore
     breaker: Breaker
-    # Those that go on without their caller.
-    tasks: set[asyncio.Task[Any]] = set()
-    detached_tasks: set[asyncio.Task[Any]] = set()  # those of `soon`
+    tasks: set[asyncio.Task[Any]] = set()  # the client's, which closing ends
+    # Those of `soon` that go on without their caller.
+    detached_tasks: set[asyncio.Task[Any]] = set()
 
     def run(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a call in a task that is the client's: closing it ends the task."""
@@ -422,7 +429,7 @@ class _Sending(Sending, kw_only=True, eq=False):
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed
                 # token.
-                response = sender.tokens.redact(outcome)
+                outcome = response = sender.tokens.redact(outcome)
                 failure = error_of(request, response)
                 token.record(failure, self.sent_at, self.loop_state.loop.time())
             else:

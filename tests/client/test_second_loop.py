@@ -3,7 +3,11 @@
 import asyncio
 import threading
 
+import pytest
+
 from asyncfin import Annual, Client, MemoryCache, Select
+from asyncfin.client import ClientOptions
+from asyncfin.events import Event, RequestFinished, RequestStarted
 from asyncfin.model.query import VALUE_VERSIONS, ValueVersion
 from asyncfin.sandbox import Sandbox, Slow
 
@@ -40,3 +44,34 @@ def test_queries_wait_in_their_own_loop() -> None:
     finally:
         done.set()
         thread.join(30)
+
+
+async def test_rejected_loop_changes_nothing() -> None:
+    """A call from another loop is rejected, and the only slot stays that of the first loop's request."""
+    kinds: list[type] = []
+    started = asyncio.Event()
+
+    def observe(event: Event) -> None:
+        if isinstance(event, RequestStarted | RequestFinished):
+            kinds.append(type(event))
+            started.set()
+
+    options: ClientOptions = {"cache": MemoryCache(), "stale_if_error": 60, "max_in_flight": 1}
+    async with (
+        Sandbox.demo() as sandbox,
+        Client(sandbox.base_url, sandbox.token, **options) as client,
+    ):
+        entity_id = sandbox.entities[0]
+        await client.query(entity_id, Select("Revenue"), Annual())
+        sandbox.inject(Slow(operation="dataset", seconds=0.2))
+
+        def misuse() -> None:
+            with pytest.raises(RuntimeError, match="another event loop"):
+                asyncio.run(client.query(entity_id, Select("Revenue"), Annual()))
+
+        with client.observed(observe):
+            first = asyncio.ensure_future(client.dataset(entity_id))
+            await started.wait()
+            await asyncio.to_thread(misuse)
+            await asyncio.gather(first, client.dataset(entity_id))
+    assert kinds == [RequestStarted, RequestFinished] * 2

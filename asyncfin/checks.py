@@ -148,7 +148,7 @@ def several(name: str, values: object, nouns: str, *kinds: type) -> None:
     if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, *kinds)):
         write = ""
         if isinstance(values, str):
-            parts = [part.strip() for part in values.split(",")]
+            parts = [part.strip() for part in values.split(",") if part.strip()]
             write = f"; write {short_repr(parts)}"
         raise ArgumentError(
             f"{name} must be an iterable of {nouns}, such as a list, not "

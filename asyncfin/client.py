@@ -402,7 +402,7 @@ class Client:
         """
         send = Read(self._publications, everything(entity_id), "query").send
         checks.instance_of(Query).as_selection_error()("query", query)
-        # A batch has not checked its fields.
+        # A user can have changed a batch, which does not check its fields.
         query = Query(**{name: getattr(query, name) for name in fields_dict(Query)})
         check_page_size(page_size)
         return query_pages(
@@ -699,8 +699,8 @@ class Client:
         Raises:
             ServiceError, TransportError: as of the other methods.
             MalformedAnswerError: the response is not JSON.
-            ArgumentError: `path` does not begin with a slash, or `params` is not a
-                mapping.
+            ArgumentError: `path` does not begin with a slash or is not percent-encoded,
+                or `params` is not a mapping.
         """
         checks.instance_of(Mapping).optional()("params", params)
         body = None if json is None else encode(json)

@@ -192,8 +192,11 @@ class AsyncfinError(Exception):
         return printable(f"{super().__str__()}{operation}{self._write_outage()}")
 
     def __reduce__(self) -> tuple[Any, ...]:
+        state = self.__dict__.copy()
+        if "__notes__" in state:  # a copy has notes of its own
+            state["__notes__"] = list(state["__notes__"])
         # Not by the constructor, whose arguments are keyword-only.
-        return __newobj__, (type(self), *self.args), self.__dict__.copy()
+        return __newobj__, (type(self), *self.args), state
 
     def report(self) -> str:
         """Write what the service's support needs (spec 7), one fact per line and

@@ -29,7 +29,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from asyncfin.errors import AsyncfinError
+from asyncfin import errors
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -277,6 +277,16 @@ class _Merged(Generic[T]):
             await self._changed.wait()
 
 
+def _copy_error(error: BaseException) -> BaseException:
+    """Return an error for one of several callers: one object raised in many tasks would
+    mix their tracebacks and notes.
+    """
+    duplicate = copy(error).with_traceback(error.__traceback__)
+    duplicate.__context__, duplicate.__cause__ = error.__context__, error.__cause__
+    duplicate.__suppress_context__ = error.__suppress_context__
+    return duplicate
+
+
 class _SharedCall(Struct, Generic[T], eq=False):
     task: "asyncio.Task[T]"
     callers: int = 0
@@ -284,7 +294,8 @@ class _SharedCall(Struct, Generic[T], eq=False):
 
 class SingleFlight(Generic[K, T]):
     """Shares one call for each key, which runs in a separate task. Cancelling one
-    caller does not cancel it for the others; without any it is cancelled.
+    caller does not cancel it for the others; without any it is cancelled. If it fails
+    with an error of this library, each caller gets a copy.
     """
 
     def __init__(self) -> None:
@@ -306,10 +317,9 @@ class SingleFlight(Generic[K, T]):
             # Unlike awaiting the task, this does not pass a cancellation on.
             await asyncio.wait([call.task])
             error = None if call.task.cancelled() else call.task.exception()
-            if isinstance(error, AsyncfinError):
-                # One object raised in many tasks would mix their tracebacks and notes.
-                traceback, cause = error.__traceback__, error.__cause__
-                raise copy(error).with_traceback(traceback) from cause
+            # A user's class need not be one that can be copied.
+            if error is not None and type(error).__module__ == errors.__name__:
+                raise _copy_error(error)
             return call.task.result()
         finally:
             call.callers -= 1

@@ -288,9 +288,8 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     """
     _check_panel("old", old)
     _check_panel("new", new)
-    # In upper or lower case (RFC 9562, section 4).
-    old_id, new_id = old.dataset.dataset_id.lower(), new.dataset.dataset_id.lower()
-    if old_id == new_id and old.value_version != new.value_version:
+    is_one_publication = old.dataset.dataset_id == new.dataset.dataset_id
+    if is_one_publication and old.value_version != new.value_version:
         raise SelectionError(
             f"old and new differ in their value version: {old.value_version}, "
             f'{new.value_version}; known_by(original, restated, "FY2024") returns '

@@ -278,7 +278,9 @@ def check_select(select: object) -> None:
     hint = ""
     if select is Select:
         hint = "; write Select()"
-    elif isinstance(select, (str, list, tuple, set, frozenset)):
+    elif isinstance(select, (str, list, tuple, set, frozenset)) and all(
+        isinstance(entry, str) for entry in select
+    ):
         hint = f"; write Select({checks.short_repr(select)})"
     raise SelectionError(
         f"select must be a Select, not {checks.short_repr(select)}{hint}"

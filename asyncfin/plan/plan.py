@@ -55,6 +55,9 @@ _read_home = attrgetter("home")
 class Batch(Query):
     """One query of a plan (spec 4.3), with the fields of `Query`.
 
+    A plan makes it within the caps. If you change its fields, only
+    `Client.query_pages` checks them.
+
     Attributes:
         home: the ids of the series that it is sent for; every wanted series is at home
             in one batch.
@@ -225,7 +228,7 @@ def make_batches(
 def _find_products(cells: Cells) -> list[CrossProduct]:
     """Find the products that the batches name, in the fewest requests."""
     single = cells.find_single_product()
-    if single is not None and _count_requests([single]) == 1:
+    if single is not None and count_pages(single.matching_series) == 1:
         return [single]
     # What follows a cursor is planned first: neither strips nor grown batches can
     # contain it.
@@ -240,7 +243,7 @@ def _find_products(cells: Cells) -> list[CrossProduct]:
     # Two pages in a row take twice as long as batches at once: worth it where it saves
     # one request of three.
     request_count = _count_requests(products)
-    if single is not None and _count_requests([single]) <= 2 < request_count:
+    if single is not None and count_pages(single.matching_series) <= 2 < request_count:
         return [single]
     return products
 

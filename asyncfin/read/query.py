@@ -28,8 +28,8 @@ from typing import Self, TypeVar
 from attrs import evolve
 
 from asyncfin.errors import (
-    AsyncfinError,
     IncompleteResultError,
+    MalformedAnswerError,
     SelectionError,
     ServiceError,
     ValidationFailedError,
@@ -476,7 +476,7 @@ async def _read_pages(
                 block, read_block = await stitch.add(
                     page, home=form.home, request_periods=form.periods
                 )
-            except AsyncfinError as error:
+            except MalformedAnswerError as error:
                 complete_error(error, "query", page.entity_id, response)
                 raise
             if writer is not None and read_block is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -81,10 +80,6 @@ class Sending(msgspec.Struct, eq=False):
     def __repr__(self) -> str:
         # Its fields lead to other requests, whose bodies must not be in its traceback.
         return f"<Sending of {self.request.operation} {self.request.entity_id}>"
-
-    # msgspec's, which rich prefers to `__repr__`, has all fields.
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [("request", self.request.operation)]
 
 
 class Breaker(msgspec.Struct, eq=False):

@@ -291,8 +291,4 @@ async def read_catalogue(
     )
     async with aclosing(chain):
         pages = [page async for page in chain]
-    try:
-        return join_pages(dataset or pages[0], pages)
-    except MalformedAnswerError as error:
-        complete_error(error, "catalogue", entity_id)
-        raise
+    return join_pages(dataset or pages[0], pages)

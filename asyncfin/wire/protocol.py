@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from asyncfin import errors
-from asyncfin.checks import check_entity_id
+from asyncfin.checks import check_entity_id, short_repr
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.query import Query
 from asyncfin.model.selection import Exact, FiscalRange, Trailing
@@ -170,9 +170,13 @@ def raw_request(
     # It is appended to the base URL, whose host must not become another.
     if not re.fullmatch(_PATH, path):
         raise errors.ArgumentError(
-            f"path must begin with a slash and be percent-encoded, not be {path!r}"
+            "path must begin with a slash and be percent-encoded, not be "
+            f"{short_repr(path)}"
         )
-    target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
+    target = path
+    if params:
+        mark = "&" if "?" in path else "?"
+        target += f"{mark}{urlencode(params, quote_via=quote)}"
     counts = path.partition("?")[0] not in _UNCOUNTED
     return Request("request", method, target, body, counts=counts)
 

@@ -36,7 +36,7 @@ def test_single_observer_is_rejected() -> None:
     ids=str,
 )
 async def test_changed_batch_is_checked(change: dict[str, Any], said: str) -> None:
-    """The planner's own batches keep to the caps; one that a user has changed is checked like a Query."""
+    """`query_pages` checks it like a Query; the planner's own keep to the caps."""
     async with Sandbox.demo() as service, Client(service.base_url, service.token) as client:
         plan = await client.plan(service.entities[0], Select("Revenue"), Annual(last=2))
         before = client.stats().requests

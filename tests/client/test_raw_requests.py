@@ -104,10 +104,16 @@ async def test_raw_path_is_percent_encoded(path: str) -> None:
         assert server.requests == []
 
 
-@pytest.mark.parametrize("params", [{"start_date": "2026-01-01"}, None])
-async def test_usage_counts_against_no_budget(params: dict[str, str] | None) -> None:
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("/v1/usage", {"start_date": "2026-01-01", "end_date": "2026-01-02"}),
+        ("/v1/usage?start_date=2026-01-01&end_date=2026-01-02", None),
+        ("/v1/usage?start_date=2026-01-01", {"end_date": "2026-01-02"}),
+    ],
+)
+async def test_usage_counts_against_no_budget(path: str, params: dict[str, str] | None) -> None:
     """Spec 8: also where its parameters are written in the path."""
-    path = "/v1/usage" if params else "/v1/usage?start_date=2026-01-01"
     bucket = TokenBucket(daily_budget=1)
     async with (
         judged(lambda request: answer(body=b"{}")) as server,
@@ -116,4 +122,6 @@ async def test_usage_counts_against_no_budget(params: dict[str, str] | None) -> 
         for _ in range(3):
             await client.request("GET", path, params=params)
         assert bucket.stats().spent_today == 0
-        assert {request.target for request in server.requests} == {"/v1/usage?start_date=2026-01-01"}
+        assert {request.target for request in server.requests} == {
+            "/v1/usage?start_date=2026-01-01&end_date=2026-01-02"
+        }

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import traceback
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncfin.client import Client
+from asyncfin.errors import NotFoundError
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Annual
 from asyncfin.tasks import SingleFlight, bounded, decoding_lock, in_thread, merged, resumable, wait_for_all
@@ -277,13 +279,60 @@ def start(awaitable: Awaitable[int]) -> asyncio.Future[int]:
 
 
 async def test_failure_reaches_all_as_itself(calls: SingleFlight[str, int]) -> None:
-    """All callers get the error itself, and the next one starts the function again."""
+    """All callers get a foreign error itself, and the next one starts the function again."""
     error = KeyError("x")
     outcomes = await asyncio.gather(
         *(calls.share("a", Call(error)) for _ in range(3)), return_exceptions=True
     )
     assert all(outcome is error for outcome in outcomes)
     assert await calls.share("a", Call()) == 1
+
+
+async def test_sharers_get_an_error_each(calls: SingleFlight[str, int]) -> None:
+    """Of the library's: with its traceback, cause and notes, and the caller's own context."""
+
+    async def fail() -> int:
+        error = NotFoundError(status=404)
+        error.add_note("of the call")
+        try:
+            raise OSError("of the disk")
+        except OSError as cause:
+            raise error from cause
+
+    async def call(number: int) -> NotFoundError:
+        try:
+            raise LookupError(number)
+        except LookupError:
+            with pytest.raises(NotFoundError) as caught:
+                await calls.share("a", fail)
+        caught.value.add_note(f"of caller {number}")
+        return caught.value
+
+    outcomes = await asyncio.gather(*map(call, range(3)))
+    for number, error in enumerate(outcomes):
+        assert error.__notes__ == ["of the call", f"of caller {number}"]
+        assert isinstance(error.__cause__, OSError)
+        names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+        assert names[-1] == "fail"
+        assert names.count("share") == 1
+
+
+async def test_sharers_keep_their_context(calls: SingleFlight[str, int]) -> None:
+    """What a caller was handling is shown with the error."""
+
+    async def fail() -> int:
+        raise NotFoundError(status=404)
+
+    async def call() -> None:
+        try:
+            raise LookupError
+        except LookupError:
+            await calls.share("a", fail)
+
+    with pytest.raises(NotFoundError) as caught:
+        await call()
+    assert isinstance(caught.value.__context__, LookupError)
+    assert not caught.value.__suppress_context__
 
 
 def test_call_of_ended_loop_is_dropped() -> None:

@@ -212,6 +212,7 @@ def test_missing_is_why_select_is_refused(select: Select, missing: dict[str, str
         ("Revenue", "not 'Revenue'; write Select('Revenue')"),
         (["Revenue", "Cash"], "not ['Revenue', 'Cash']; write Select(['Revenue', 'Cash'])"),
         (5, "not 5"),
+        ([5], "not [5]"),
         (Select, "not <class 'asyncfin.model.select.Select'>; write Select()"),
     ],
 )

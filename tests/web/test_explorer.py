@@ -363,7 +363,7 @@ async def test_own_page_under_a_host_name(page: Page, hosts: list[str], headers:
     [
         ({"client": "http://host"}, "client must be a Client, or a function that returns it, not 'http"),
         ({"entities": "O-1"}, r"entities must be an iterable .* not 'O-1'; write \['O-1'\]"),
-        ({"entities": "O-1, O-2"}, r"not 'O-1, O-2'; write \['O-1', 'O-2'\]"),
+        ({"entities": "O-1, O-2,"}, r"not 'O-1, O-2,'; write \['O-1', 'O-2'\]"),
         ({"entities": 5}, "entities must be an iterable of entity ids, such as a list, not 5$"),
         ({"entities": [None]}, "entity_id must be an id such as .* not None"),
         ({"hosts": "figures.example"}, r"hosts must be .*; write \['figures.example'\]"),

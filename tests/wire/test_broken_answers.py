@@ -63,9 +63,11 @@ async def test_late_value_errors_name_their_series() -> None:
             page = await anext(pages)
     with pytest.raises(MalformedAnswerError) as of_panel:
         panel.check()
+    with pytest.raises(MalformedAnswerError) as of_text:
+        panel.to_json()
     with pytest.raises(MalformedAnswerError) as of_page:
         [series.values for series in page.series]
-    for caught in (of_panel, of_page):
+    for caught in (of_panel, of_text, of_page):
         assert (caught.value.operation, caught.value.entity_id) == ("query", DATASET.entity_id)
     assert of_page.value.at == page.at
 

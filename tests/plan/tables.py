@@ -2,21 +2,31 @@
 
 from collections.abc import Iterable
 
+from attrs import fields_dict
+
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.query import Query
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Plan, make_batches
+from asyncfin.plan.plan import Batch, Plan, make_batches
 from asyncfin.plan.question import Question
 
 Triples = list[tuple[str, str, str]]
 
 
 def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> Plan:
-    """Return the plan for some series of a catalogue."""
+    """Return the plan for some series of a catalogue; a user could write each batch as a Query."""
     series_ids = {series.series_id for series in wanted}
     series = tuple(item for item in catalogue.series if item.series_id in series_ids)
     periods = question.resolve(catalogue)[1]
     batches = make_batches(catalogue, series, periods, question.value_version)
+    for batch in batches:
+        check_caps(batch)
     return Plan(question, catalogue, periods, series, batches)
+
+
+def check_caps(batch: Batch) -> None:
+    """Check a batch as a Query is: the planner's own are within the caps unchecked."""
+    Query(**{name: getattr(batch, name) for name in fields_dict(Query)})
 
 
 def crosses(number: int, partners: int) -> Triples:

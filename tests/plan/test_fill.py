@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.selection import Exact, FiscalRange
 from asyncfin.plan.fill import adapt_to_cache
+from tests.plan.tables import check_caps
 from tests.plan.test_plan import catalogue, planned as planned_of
 from tests.plan.test_plan_properties import YEARS, Case, cases, matched, planned
 
@@ -34,9 +35,17 @@ def test_widened_batches_cost_no_request(case: Case, seed: int, exact: bool) -> 
     for batch, narrow in zip(filled.batches, plain.batches, strict=True):
         found = {series.series_id for series in matched(case.catalogue, batch)}
         assert batch.matched == found >= narrow.matched
-        assert len(batch.metric_ids) <= 50
-        assert len(batch.scope_combinations) <= 50
-        assert len(batch.reporting_group_ids or ()) <= 50
+        check_caps(batch)
+
+
+def test_batch_is_widened_to_the_caps() -> None:
+    """To 50 paths of a metric, and to 50 metrics of a path."""
+    known = catalogue(*(("M", f"p{at}", "g") for at in range(60)))
+    (batch,) = adapt_to_cache(planned_of(known, ("s0",)), set(), set()).batches
+    assert len(batch.scope_combinations) == 50
+    known = catalogue(*((f"M{at}", "p", "g") for at in range(60)))
+    (batch,) = adapt_to_cache(planned_of(known, ("s0",)), set(), set()).batches
+    assert len(batch.metric_ids) == 50
 
 
 def test_overlong_path_widens_no_batch() -> None:
